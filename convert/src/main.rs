@@ -1,0 +1,3 @@
+//! The `smolconv` program.
+
+fn main() {}

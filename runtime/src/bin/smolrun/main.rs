@@ -1,0 +1,3 @@
+//! The `smolrun` program.
+
+fn main() {}

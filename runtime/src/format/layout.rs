@@ -1,0 +1,180 @@
+//! Every number that fixes where something lies in a blob. `format-spec.md` is the prose of this file.
+
+use super::dtype::Dtype;
+
+/// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
+pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
+/// A reader refuses any other major version.
+pub const VERSION_MAJOR: u16 = 0;
+/// The minor version this crate writes; a reader accepts newer ones.
+pub const VERSION_MINOR: u16 = 1;
+/// The oldest minor version this crate reads. Before 1.0 a minor version may drop its predecessors.
+pub const OLDEST_MINOR: u16 = 1;
+
+/// Bytes of the header, at offset 0.
+pub const HEADER_LEN: usize = 128;
+/// Bytes of one directory entry; the directory starts right after the header.
+pub const ENTRY_LEN: usize = 96;
+/// Bytes of the config record.
+pub const CONFIG_LEN: usize = 256;
+/// Most sections a blob may have: bounds the directory before it is hashed.
+pub const MAX_SECTIONS: u32 = 1 << 16;
+
+/// Alignment of small tables, in bytes: one cache line.
+pub const TABLE_ALIGN: u64 = 64;
+/// Alignment of weight sections, in bytes: one page.
+pub const WEIGHT_ALIGN: u64 = 4096;
+/// Output rows that lie side by side in a panel.
+pub const PANEL: usize = 16;
+
+/// `layer` of a section that belongs to no layer.
+pub const NO_LAYER: u32 = u32::MAX;
+/// A token id that stands for "none" in the config and the tokenizer's tables.
+pub const NO_TOKEN: u32 = u32::MAX;
+/// Most ids that may end a generation.
+pub const MAX_EOS: usize = 16;
+/// Entry flag: a reader that does not know this section's kind must refuse the blob.
+pub const FLAG_REQUIRED: u32 = 1;
+/// Slots after its home slot in which a merge may be found.
+pub const MAX_PROBE: usize = 64;
+
+/// What a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)] // the names are those of format-spec.md
+pub enum Kind {
+    Config = 1,
+    RopeInvFreq = 2,
+    TokenOffsets = 3,
+    TokenBytes = 4,
+    ByteTokens = 5,
+    Merges = 6,
+    AddedTokens = 7,
+    Pretokenizer = 8,
+    ChatTemplate = 9,
+    Metadata = 10,
+    EmbedTokens = 16,
+    InputLayernorm = 17,
+    QkvProj = 18,
+    OProj = 19,
+    PostAttentionLayernorm = 20,
+    GateUpProj = 21,
+    DownProj = 22,
+    Norm = 23,
+    LmHead = 24,
+}
+
+impl Kind {
+    /// Every kind, in ascending order of its code.
+    pub const ALL: [Kind; 19] = {
+        use Kind::*;
+        [
+            Config,
+            RopeInvFreq,
+            TokenOffsets,
+            TokenBytes,
+            ByteTokens,
+            Merges,
+            AddedTokens,
+            Pretokenizer,
+            ChatTemplate,
+            Metadata,
+            EmbedTokens,
+            InputLayernorm,
+            QkvProj,
+            OProj,
+            PostAttentionLayernorm,
+            GateUpProj,
+            DownProj,
+            Norm,
+            LmHead,
+        ]
+    };
+
+    /// The kind with this code, if this version knows it.
+    pub fn from_code(code: u32) -> Option<Kind> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The code written in the directory.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The name used in messages and by `smolconv inspect`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Config => "config",
+            Kind::RopeInvFreq => "rope_inv_freq",
+            Kind::TokenOffsets => "token_offsets",
+            Kind::TokenBytes => "token_bytes",
+            Kind::ByteTokens => "byte_tokens",
+            Kind::Merges => "merges",
+            Kind::AddedTokens => "added_tokens",
+            Kind::Pretokenizer => "pretokenizer",
+            Kind::ChatTemplate => "chat_template",
+            Kind::Metadata => "metadata",
+            Kind::EmbedTokens => "embed_tokens",
+            Kind::InputLayernorm => "input_layernorm",
+            Kind::QkvProj => "qkv_proj",
+            Kind::OProj => "o_proj",
+            Kind::PostAttentionLayernorm => "post_attention_layernorm",
+            Kind::GateUpProj => "gate_up_proj",
+            Kind::DownProj => "down_proj",
+            Kind::Norm => "norm",
+            Kind::LmHead => "lm_head",
+        }
+    }
+
+    /// Whether one section of this kind belongs to each layer.
+    pub fn is_per_layer(self) -> bool {
+        use Kind::*;
+        matches!(self, InputLayernorm | QkvProj | OProj | PostAttentionLayernorm | GateUpProj | DownProj)
+    }
+
+    /// Whether the section is a matrix in panels.
+    pub fn is_matrix(self) -> bool {
+        matches!(
+            self,
+            Kind::EmbedTokens
+                | Kind::QkvProj
+                | Kind::OProj
+                | Kind::GateUpProj
+                | Kind::DownProj
+                | Kind::LmHead
+        )
+    }
+
+    /// Whether a reader can do without the section.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Kind::ChatTemplate | Kind::Metadata)
+    }
+
+    /// What the section's offset must be a multiple of.
+    pub fn alignment(self) -> u64 {
+        if self.is_matrix() { WEIGHT_ALIGN } else { TABLE_ALIGN }
+    }
+
+    /// The element type this version writes and reads for the section.
+    pub fn dtype(self) -> Dtype {
+        use Kind::*;
+        match self {
+            Config | TokenBytes | Pretokenizer | ChatTemplate | Metadata => Dtype::U8,
+            TokenOffsets | ByteTokens | Merges | AddedTokens => Dtype::U32,
+            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm => Dtype::F32,
+            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => Dtype::F32,
+        }
+    }
+
+    /// Bytes of a section of this kind and `shape` (`[out, in]` for a matrix), `None` on overflow.
+    ///
+    /// A matrix is padded with zero rows to whole panels; `gate_up_proj` pads each of its two halves.
+    pub fn byte_len(self, dtype: Dtype, shape: [u64; 2]) -> Option<u64> {
+        let rows = match self {
+            Kind::GateUpProj => (shape[0] / 2).checked_next_multiple_of(PANEL as u64)?.checked_mul(2)?,
+            kind if kind.is_matrix() => shape[0].checked_next_multiple_of(PANEL as u64)?,
+            _ => shape[0],
+        };
+        rows.checked_mul(shape[1])?.checked_mul(dtype.size())
+    }
+}

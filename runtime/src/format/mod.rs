@@ -1,0 +1,281 @@
+//! The blob's bytes and what they must say: the code of `format-spec.md`.
+//!
+//! [`Layout::parse`] is the ordered list of checks that every opening runs, before one weight is touched: label,
+//! version, sizes, directory hash, bounds, order, alignment, dtypes, then every section's shape against the config.
+//! Nothing here touches a file, prints or allocates more than the directory's size. Hashing the content is
+//! [`crate::verify`]'s work.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+mod config;
+mod dfa;
+mod directory;
+mod dtype;
+mod error;
+mod header;
+mod layout;
+
+use std::ops::Range;
+
+pub use self::config::Config;
+pub use self::dfa::{DEAD, Dfa};
+pub use self::directory::{Entry, Section};
+pub use self::dtype::Dtype;
+pub use self::error::{FormatError, Place};
+pub use self::header::Header;
+pub use self::layout::{
+    CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
+    NO_LAYER, NO_TOKEN, OLDEST_MINOR, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
+};
+
+/// A blob's sections, each checked, and where their bytes lie.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The header.
+    pub header: Header,
+    /// Every section in file order, unknown optional ones included.
+    pub sections: Vec<Section>,
+    /// The model's hyperparameters.
+    pub config: Config,
+    /// The transformer's sections.
+    pub weights: WeightSections,
+    /// The tokenizer's sections.
+    pub tokenizer: TokenizerSections,
+    /// The chat template: Jinja source, UTF-8.
+    pub chat_template: Option<Range<usize>>,
+    /// JSON about where the blob came from.
+    pub metadata: Option<Range<usize>>,
+}
+
+/// Where the transformer's numbers lie. Shapes are in [`Config`]'s terms; matrices are in panels.
+#[derive(Clone, Debug)]
+pub struct WeightSections {
+    /// Rotary inverse frequencies, `[head_dim / 2]`.
+    pub rope_inv_freq: Range<usize>,
+    /// `[vocab_size, hidden_size]`
+    pub embed_tokens: Range<usize>,
+    /// One per layer.
+    pub layers: Vec<LayerSections>,
+    /// `[hidden_size]`
+    pub norm: Range<usize>,
+    /// `[vocab_size, hidden_size]`; the embedding's own range when they are tied.
+    pub lm_head: Range<usize>,
+}
+
+/// Where one decoder layer's numbers lie.
+#[derive(Clone, Debug)]
+pub struct LayerSections {
+    /// `[hidden_size]`
+    pub input_layernorm: Range<usize>,
+    /// `[qkv_rows, hidden_size]`
+    pub qkv_proj: Range<usize>,
+    /// `[hidden_size, attention_width]`
+    pub o_proj: Range<usize>,
+    /// `[hidden_size]`
+    pub post_attention_layernorm: Range<usize>,
+    /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
+    pub gate_up_proj: Range<usize>,
+    /// `[hidden_size, intermediate_size]`
+    pub down_proj: Range<usize>,
+}
+
+/// Where the tokenizer's tables lie.
+#[derive(Clone, Debug)]
+pub struct TokenizerSections {
+    /// `u32 [vocab_size + 1]`: token `t` is `token_bytes[offsets[t]..offsets[t + 1]]`.
+    pub token_offsets: Range<usize>,
+    /// The bytes each token stands for, one after the other.
+    pub token_bytes: Range<usize>,
+    /// `u32 [256]`: the token of a single byte, or [`NO_TOKEN`].
+    pub byte_tokens: Range<usize>,
+    /// `u32 [slots][4]`: left id, right id, rank, merged id; `slots` is a power of two.
+    pub merges: Range<usize>,
+    /// `u32 [n][2]`: id and flags of tokens matched in the text before anything else.
+    pub added_tokens: Range<usize>,
+    /// One [`Dfa`] per stage, in the order in which they run.
+    pub pretokenizer: Vec<Range<usize>>,
+}
+
+impl Layout {
+    /// Checks everything about `bytes` that can be checked without reading the sections' content.
+    ///
+    /// `bytes` must start on a multiple of 64 in memory, as a mapped file does.
+    pub fn parse(bytes: &[u8]) -> Result<Layout, FormatError> {
+        let (header, directory) = Header::parse(bytes)?;
+        if !bytes.as_ptr().addr().is_multiple_of(TABLE_ALIGN as usize) {
+            return Err(FormatError::BaseAlignment);
+        }
+        let sections = directory::parse(directory, bytes.len())?;
+        let config = parse_config(&sections, bytes)?;
+        let mut shelf = Shelf::new(&sections, config.num_hidden_layers)?;
+        let weights = shelf.take_weights(&config)?;
+        let tokenizer = shelf.take_tokenizer(&config)?;
+        for stage in &tokenizer.pretokenizer {
+            Dfa::parse(&bytes[stage.clone()])?;
+        }
+        let chat_template = shelf.take_text(Kind::ChatTemplate)?;
+        let metadata = shelf.take_text(Kind::Metadata)?;
+        shelf.expect_empty()?;
+        Ok(Layout { header, config, weights, tokenizer, chat_template, metadata, sections })
+    }
+}
+
+fn parse_config(sections: &[Section], bytes: &[u8]) -> Result<Config, FormatError> {
+    let missing = || FormatError::Missing { kind: Kind::Config.name(), layer: None };
+    let section = sections.iter().find(|section| section.kind == Some(Kind::Config)).ok_or_else(missing)?;
+    let record: &[u8; CONFIG_LEN] = bytes[section.range.clone()].try_into().map_err(|_| {
+        section.error(format!("length: expected {CONFIG_LEN}, found {}", section.entry.length))
+    })?;
+    Config::parse(record, section.index)
+}
+
+/// Sections sorted by kind and layer, taken off one by one as their place in the model is filled.
+struct Shelf<'a> {
+    /// One per kind that is not per layer, indexed by kind code.
+    single: Vec<Option<&'a Section>>,
+    /// Per layer, those of the kinds that are, indexed by kind code.
+    layers: Vec<Vec<Option<&'a Section>>>,
+    /// Pre-tokenizer stages, in order.
+    stages: Vec<&'a Section>,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<Shelf<'a>, FormatError> {
+        let most = Kind::LmHead as usize;
+        let layers = sections.iter().filter(|section| section.kind == Some(Kind::QkvProj)).count();
+        if layers < num_hidden_layers {
+            let layer = u32::try_from(layers).ok();
+            return Err(FormatError::Missing { kind: Kind::QkvProj.name(), layer });
+        }
+        let mut shelf = Shelf {
+            single: vec![None; most.saturating_add(1)],
+            layers: vec![vec![None; most.saturating_add(1)]; num_hidden_layers],
+            stages: Vec::new(),
+        };
+        for section in sections {
+            let Some(kind) = section.kind else { continue };
+            let layer = section.entry.layer as usize;
+            if kind == Kind::Pretokenizer {
+                if layer != shelf.stages.len() {
+                    return Err(section.error(format!("layer: expected stage {}", shelf.stages.len())));
+                }
+                shelf.stages.push(section);
+                continue;
+            }
+            let row = match kind.is_per_layer() {
+                true => shelf.layers.get_mut(layer).ok_or_else(|| {
+                    section.error(format!("layer: expected below num_hidden_layers, {num_hidden_layers}"))
+                })?,
+                false => &mut shelf.single,
+            };
+            if row[kind as usize].replace(section).is_some() {
+                return Err(section.error("a second section of this kind and layer"));
+            }
+        }
+        shelf.single[Kind::Config as usize] = None;
+        Ok(shelf)
+    }
+
+    fn take_weights(&mut self, config: &Config) -> Result<WeightSections, FormatError> {
+        let [vocab, hidden, intermediate, qkv, attention] = [
+            config.vocab_size,
+            config.hidden_size,
+            config.intermediate_size,
+            config.qkv_rows(),
+            config.attention_width(),
+        ]
+        .map(|n| n as u64);
+        let rope_inv_freq = self.take(Kind::RopeInvFreq, [config.head_dim as u64 / 2, 1])?;
+        let embed_tokens = self.take(Kind::EmbedTokens, [vocab, hidden])?;
+        let layers = (0u32..).take(config.num_hidden_layers).map(|layer| {
+            let mut take = |kind, shape| self.take_layer(kind, layer, shape);
+            Ok(LayerSections {
+                input_layernorm: take(Kind::InputLayernorm, [hidden, 1])?,
+                qkv_proj: take(Kind::QkvProj, [qkv, hidden])?,
+                o_proj: take(Kind::OProj, [hidden, attention])?,
+                post_attention_layernorm: take(Kind::PostAttentionLayernorm, [hidden, 1])?,
+                gate_up_proj: take(Kind::GateUpProj, [intermediate.saturating_mul(2), hidden])?,
+                down_proj: take(Kind::DownProj, [hidden, intermediate])?,
+            })
+        });
+        let layers = layers.collect::<Result<_, FormatError>>()?;
+        let norm = self.take(Kind::Norm, [hidden, 1])?;
+        let lm_head = match config.tie_word_embeddings {
+            true => embed_tokens.clone(),
+            false => self.take(Kind::LmHead, [vocab, hidden])?,
+        };
+        Ok(WeightSections { rope_inv_freq, embed_tokens, layers, norm, lm_head })
+    }
+
+    fn take_tokenizer(&mut self, config: &Config) -> Result<TokenizerSections, FormatError> {
+        let token_offsets =
+            self.take(Kind::TokenOffsets, [(config.vocab_size as u64).saturating_add(1), 1])?;
+        let token_bytes = self.take_with(Kind::TokenBytes, "[n, 1]", |[_, columns]| columns == 1)?;
+        let byte_tokens = self.take(Kind::ByteTokens, [256, 1])?;
+        let merges = self.take_with(Kind::Merges, "[a power of two, 4]", |[slots, columns]| {
+            slots.is_power_of_two() && columns == 4
+        })?;
+        let added_tokens = self.take_with(Kind::AddedTokens, "[n, 2]", |[_, columns]| columns == 2)?;
+        let pretokenizer = self.stages.drain(..).map(|section| {
+            let [_, columns] = section.entry.shape;
+            match columns {
+                1 => Ok(section.range.clone()),
+                _ => Err(section.error("shape: expected [n, 1]")),
+            }
+        });
+        let pretokenizer = pretokenizer.collect::<Result<_, _>>()?;
+        Ok(TokenizerSections { token_offsets, token_bytes, byte_tokens, merges, added_tokens, pretokenizer })
+    }
+
+    fn take_text(&mut self, kind: Kind) -> Result<Option<Range<usize>>, FormatError> {
+        match self.single[kind as usize] {
+            None => Ok(None),
+            Some(_) => self.take_with(kind, "[n, 1]", |[_, columns]| columns == 1).map(Some),
+        }
+    }
+
+    fn take(&mut self, kind: Kind, shape: [u64; 2]) -> Result<Range<usize>, FormatError> {
+        let section = self.single[kind as usize].take();
+        expect_shape(section, kind, None, shape)
+    }
+
+    fn take_layer(&mut self, kind: Kind, layer: u32, shape: [u64; 2]) -> Result<Range<usize>, FormatError> {
+        let section = self.layers[layer as usize][kind as usize].take();
+        expect_shape(section, kind, Some(layer), shape)
+    }
+
+    fn take_with(
+        &mut self,
+        kind: Kind,
+        expected: &str,
+        fits: impl Fn([u64; 2]) -> bool,
+    ) -> Result<Range<usize>, FormatError> {
+        let missing = FormatError::Missing { kind: kind.name(), layer: None };
+        let section = self.single[kind as usize].take().ok_or(missing)?;
+        let shape = section.entry.shape;
+        match fits(shape) {
+            true => Ok(section.range.clone()),
+            false => Err(section.error(format!("shape: expected {expected}, found {shape:?}"))),
+        }
+    }
+
+    /// A known section that nothing in the model asked for, such as an `lm_head` beside a tied embedding.
+    fn expect_empty(&self) -> Result<(), FormatError> {
+        let mut left = self.single.iter().chain(self.layers.iter().flatten()).flatten();
+        left.next().map_or(Ok(()), |section| Err(section.error("the config has no place for this section")))
+    }
+}
+
+fn expect_shape(
+    section: Option<&Section>,
+    kind: Kind,
+    layer: Option<u32>,
+    expected: [u64; 2],
+) -> Result<Range<usize>, FormatError> {
+    let section = section.ok_or(FormatError::Missing { kind: kind.name(), layer })?;
+    let found = section.entry.shape;
+    match found == expected {
+        true => Ok(section.range.clone()),
+        false => Err(section.error(format!("shape: the config asks for {expected:?}, found {found:?}"))),
+    }
+}

@@ -1,0 +1,7 @@
+//! The runtime for small language models as one mapped file.
+
+mod error;
+pub mod format;
+pub mod storage;
+
+pub use self::error::{Error, Result};

@@ -1,0 +1,117 @@
+//! Where a blob's bytes live: a mapped file, memory of our own, or the program's own image. All three start on a
+//! multiple of 64 and are used in place.
+
+mod aligned;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+pub use self::aligned::AlignedBuf;
+
+/// The bytes of a blob, immutable and shared by everything that uses them.
+pub enum Storage {
+    /// A file mapped read-only; its pages are shared with every process that maps it.
+    #[cfg(feature = "mmap")]
+    Mapped(memmap2::Mmap),
+    /// A copy in memory that this process owns.
+    Owned(AlignedBuf<u8>),
+    /// Bytes that live as long as the program, such as `include_bytes!`.
+    Static(&'static [u8]),
+}
+
+impl Storage {
+    /// Maps the file at `path`.
+    ///
+    /// The file must not be changed in place or truncated while it is mapped: its bytes would change under the
+    /// program, and touching a page past a new end ends the process with SIGBUS. Replacing the file by a rename, as
+    /// `smolconv` does, is harmless. Where that cannot be promised, [`Storage::read`] takes a copy.
+    #[cfg(feature = "mmap")]
+    pub fn map(path: &Path) -> io::Result<Storage> {
+        let file = open_regular(path)?;
+        if file.metadata()?.len() == 0 {
+            return Ok(Storage::Static(&[])); // an empty file cannot be mapped everywhere
+        }
+        // SAFETY: `Mmap` asks that the file is not changed while it is mapped. That is a promise of whoever owns the
+        // file, passed on in this function's documentation; no code of ours writes to a blob in place.
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        Ok(Storage::Mapped(map))
+    }
+
+    /// Reads the file at `path` into memory: for network mounts, and files that others may change.
+    pub fn read(path: &Path) -> io::Result<Storage> {
+        let mut file = open_regular(path)?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(|_| out_of_memory())?;
+        let mut bytes = AlignedBuf::zeroed(len).ok_or_else(out_of_memory)?;
+        file.read_exact(&mut bytes)?;
+        Ok(Storage::Owned(bytes))
+    }
+
+    /// Takes a copy of `bytes` that starts on a multiple of 64, which a `Vec` does not promise.
+    pub fn from_bytes(bytes: &[u8]) -> io::Result<Storage> {
+        let mut copy = AlignedBuf::zeroed(bytes.len()).ok_or_else(out_of_memory)?;
+        copy.copy_from_slice(bytes);
+        Ok(Storage::Owned(copy))
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            #[cfg(feature = "mmap")]
+            Storage::Mapped(map) => map,
+            Storage::Owned(bytes) => bytes,
+            Storage::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// Opens a file, and refuses a directory, a pipe or a device by name rather than by an obscure failure later.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+fn out_of_memory() -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, "not enough memory for the blob")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_aligned(bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(64)
+    }
+
+    #[test]
+    fn a_copy_is_aligned_and_equal() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for start in 0..8 {
+            let storage = Storage::from_bytes(&bytes[start..]).unwrap();
+            assert!(is_aligned(storage.bytes()));
+            assert_eq!(storage.bytes(), &bytes[start..]);
+        }
+    }
+
+    #[test]
+    fn a_file_reads_the_same_mapped_and_read() {
+        let path = std::env::temp_dir().join(format!("smolrun-storage-{}", std::process::id()));
+        for len in [0, 1, 4096, 100_000] {
+            let bytes: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            let read = Storage::read(&path).unwrap();
+            assert_eq!(read.bytes(), bytes);
+            #[cfg(feature = "mmap")]
+            assert_eq!(Storage::map(&path).unwrap().bytes(), bytes);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_refused() {
+        assert!(Storage::read(&std::env::temp_dir()).is_err());
+    }
+}
