@@ -3,5 +3,7 @@
 mod error;
 pub mod format;
 pub mod storage;
+mod verify;
 
 pub use self::error::{Error, Result};
+pub use self::verify::verify;
