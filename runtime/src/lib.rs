@@ -3,5 +3,7 @@
 mod error;
 pub mod format;
 pub mod storage;
+pub mod tokenizer;
 
 pub use self::error::{Error, Result};
+pub use self::tokenizer::{SpecialTokens, Tokenizer};
