@@ -3,7 +3,9 @@
 mod error;
 pub mod format;
 pub mod storage;
+pub mod tokenizer;
 mod verify;
 
 pub use self::error::{Error, Result};
+pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;
