@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Result;
 use crate::format::{ENTRY_LEN, FormatError, HEADER_LEN, Kind, Layout, Section};
 use crate::storage::Storage;
+use crate::tokenizer::Tokenizer;
 
 /// The outcome of one of the checks.
 type Checked = std::result::Result<(), FormatError>;
@@ -31,6 +32,7 @@ pub fn verify(
 ) -> Result<()> {
     check_padding(storage.bytes(), layout)?;
     check_hashes(storage, &layout.sections, threads, progress)?;
+    Tokenizer::new(storage.clone(), layout).check()?;
     check_texts(storage.bytes(), layout)?;
     check_vectors(storage.bytes(), layout)?;
     Ok(())
