@@ -16,7 +16,7 @@ const CHUNK_LEN: usize = 8 << 20;
 /// A section's pieces in file order: ranges of its panels that make about [`CHUNK_LEN`] bytes. A vector is one piece.
 pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
     if binding.arrangement == Arrangement::Vector {
-        return vec![0..1];
+        return std::iter::once(0..1).collect();
     }
     let panel_len = binding.columns() * PANEL * size_of::<f32>();
     let step = (CHUNK_LEN / panel_len).max(1);
