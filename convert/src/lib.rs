@@ -1,1 +1,3 @@
 //! From a checkpoint to a blob.
+
+pub mod tokenizer_json;

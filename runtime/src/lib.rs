@@ -27,18 +27,16 @@ mod model;
 mod pool;
 pub mod storage;
 pub mod tokenizer;
-mod verify;
 
+pub use self::error::{Error, Result};
 #[cfg(feature = "chat")]
 pub use self::generate::Message;
-pub use self::error::{Error, Result};
 pub use self::generate::{
     FinishReason, GenerateOptions, Generator, Sampler, Sampling, Session, SessionOptions, TextStream, Token,
 };
 pub use self::kernels::Kernels;
 pub use self::model::Model;
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
-pub use self::verify::verify;
 
 /// The bytes of a blob inside the program, aligned as [`Model::from_static`] needs them.
 ///

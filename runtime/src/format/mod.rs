@@ -7,6 +7,7 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+mod added_token;
 mod config;
 mod dfa;
 mod directory;
@@ -14,9 +15,11 @@ mod dtype;
 mod error;
 mod header;
 mod layout;
+mod merges;
 
 use std::ops::Range;
 
+pub use self::added_token::AddedToken;
 pub use self::config::Config;
 pub use self::dfa::{DEAD, Dfa};
 pub use self::directory::{Entry, Section};
@@ -27,6 +30,7 @@ pub use self::layout::{
     CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
     NO_LAYER, NO_TOKEN, OLDEST_MINOR, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
 };
+pub use self::merges::{Merge, Merges};
 
 /// A blob's sections, each checked, and where their bytes lie.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! character is put into everything in it that could be read as one, and the tokenizer takes the guard out again after
 //! it has looked for control tokens. What the template itself writes is parsed.
 
-use minijinja::{Environment, Error as TemplateError, ErrorKind, Value};
+use minijinja::{Environment, Error as TemplateError, ErrorKind, Value, syntax::SyntaxConfig};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -38,7 +38,7 @@ impl Model {
             problem: "the blob has none: its checkpoint is no chat model".into(),
         })?;
         let tokenizer = self.tokenizer();
-        let controls: Vec<String> = tokenizer.special_tokens()?;
+        let controls: Vec<&str> = tokenizer.special_tokens()?.into_iter().map(|(_, text)| text).collect();
         let is_free = |guard: &char| {
             let mut texts = messages.iter().flat_map(|message| [&message.role, &message.content]);
             !template.contains(*guard) && !texts.any(|text| text.contains(*guard))
@@ -56,9 +56,11 @@ impl Model {
     }
 
     fn render(&self, template: &str, tokenizer: &Tokenizer, messages: Vec<Value>) -> Result<String> {
-        let token = |id: Option<u32>| match id {
-            Some(id) => Ok(String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned()),
-            None => Ok(String::new()),
+        let token = |id: Option<u32>| -> Result<String> {
+            Ok(match id {
+                Some(id) => String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned(),
+                None => String::new(),
+            })
         };
         let config = self.config();
         let context = Value::from_iter([
@@ -70,11 +72,12 @@ impl Model {
         let problem = |error: TemplateError| Error::Template { problem: format!("{error:#}") };
         let mut environment = Environment::new();
         // As transformers' `apply_chat_template` sets Jinja up.
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
+        let syntax =
+            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(problem)?;
+        environment.set_syntax(syntax);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |message: String| -> Result<String, TemplateError> {
-            Err(TemplateError::new(ErrorKind::InvalidOperation, message))
+        environment.add_function("raise_exception", |message: String| {
+            Err::<String, _>(TemplateError::new(ErrorKind::InvalidOperation, message))
         });
         environment.set_fuel(Some(FUEL));
         environment.render_str(template, context).map_err(problem)
@@ -82,7 +85,7 @@ impl Model {
 }
 
 /// `text` with `guard` in everything that is, or could at its borders become part of, one of `controls`.
-fn guard_text(text: &str, controls: &[String], guard: char) -> String {
+fn guard_text(text: &str, controls: &[&str], guard: char) -> String {
     let mut guarded = String::with_capacity(text.len());
     // Templates trim what they insert, so the borders are those of the trimmed text.
     let inner = text.trim();
@@ -93,7 +96,7 @@ fn guard_text(text: &str, controls: &[String], guard: char) -> String {
             guarded.push(guard);
         }
         guarded.push(character);
-        if controls.iter().any(|control| text[at..].starts_with(control.as_str())) {
+        if controls.iter().any(|control| text[at..].starts_with(*control)) {
             guarded.push(guard);
         }
     }
@@ -104,17 +107,17 @@ fn guard_text(text: &str, controls: &[String], guard: char) -> String {
 }
 
 /// Whether `text` starts with a proper suffix of a control token: what comes before it could complete it.
-fn ends_a_control(text: &str, controls: &[String]) -> bool {
+fn ends_a_control(text: &str, controls: &[&str]) -> bool {
     proper_cuts(controls).any(|(_, suffix)| text.starts_with(suffix))
 }
 
 /// Whether `text` ends with a proper prefix of a control token: what comes after it could complete it.
-fn begins_a_control(text: &str, controls: &[String]) -> bool {
+fn begins_a_control(text: &str, controls: &[&str]) -> bool {
     proper_cuts(controls).any(|(prefix, _)| text.ends_with(prefix))
 }
 
 /// Each control token cut in two at every character, neither part empty.
-fn proper_cuts(controls: &[String]) -> impl Iterator<Item = (&str, &str)> {
+fn proper_cuts<'a>(controls: &[&'a str]) -> impl Iterator<Item = (&'a str, &'a str)> {
     controls.iter().flat_map(|control| control.char_indices().skip(1).map(|(at, _)| control.split_at(at)))
 }
 
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_guard_stands_in_whatever_spells_a_control_token() {
-        let controls = ["<|end|>".to_owned(), "<s>".to_owned()];
+        let controls = ["<|end|>", "<s>"];
         let guarded = |text| guard_text(text, &controls, '!');
         for (text, expected) in [
             ("", ""),

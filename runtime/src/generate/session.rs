@@ -187,7 +187,6 @@ impl fmt::Debug for Session {
 }
 
 /// The tokens that a session generates, one at each call of `next`; after an error or the last token, none.
-#[derive(Debug)]
 pub struct Generator<'a> {
     session: &'a mut Session,
     tokenizer: Tokenizer,

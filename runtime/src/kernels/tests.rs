@@ -149,7 +149,8 @@ fn softmax_sums_to_one_over_the_first_positions() {
                     y
                 })
                 .collect();
-            let exps: Vec<f64> = (0..len).map(|p| (0.5 * f64::from(scores[at(p, row, rows)])).exp()).collect();
+            let exps: Vec<f64> =
+                (0..len).map(|p| (0.5 * f64::from(scores[at(p, row, rows)])).exp()).collect();
             let total: f64 = exps.iter().sum();
             for position in 0..scores.len() / rows {
                 let expected = exps.get(position).map_or(0.0, |e| e / total);
@@ -158,7 +159,11 @@ fn softmax_sums_to_one_over_the_first_positions() {
             }
             let others = (0..rows).filter(|&other| other != row);
             for other in others {
-                assert_eq!(results[0][at(0, other, rows)], scores[at(0, other, rows)], "only its own row changes");
+                assert_eq!(
+                    results[0][at(0, other, rows)],
+                    scores[at(0, other, rows)],
+                    "only its own row changes"
+                );
             }
             assert_same_bits(&results);
         }
@@ -184,7 +189,10 @@ fn silu_mul_and_add_are_their_formulas() {
             let gate = f64::from(gate_up[2 * panel * rows * LANES + inside]);
             let up = f64::from(gate_up[(2 * panel + 1) * rows * LANES + inside]);
             let expected = gate / (1.0 + (-gate).exp()) * up + f64::from(gate_up[i]);
-            assert!((f64::from(found) - expected).abs() < 1e-6 * expected.abs().max(20.0), "{found} {expected}");
+            assert!(
+                (f64::from(found) - expected).abs() < 1e-6 * expected.abs().max(20.0),
+                "{found} {expected}"
+            );
         }
         assert_same_bits(&results);
     }

@@ -61,7 +61,9 @@ impl Attention<'_> {
     fn rotate_queries(&self, s: &mut Scratch, first: usize, tokens: usize) {
         let rows = self.query_rows(tokens);
         let group = self.config.heads_per_kv();
-        for (head, token) in (0..self.config.num_attention_heads).flat_map(|h| (0..tokens).map(move |t| (h, t))) {
+        for (head, token) in
+            (0..self.config.num_attention_heads).flat_map(|h| (0..tokens).map(move |t| (h, t)))
+        {
             copy_head(&s.qkv, head, self.rows, first + token, &mut s.key);
             self.rope.rotate(&mut s.key, first + token);
             let queries = self.head_mut(&mut s.queries, head / group, rows);
@@ -138,7 +140,8 @@ impl Attention<'_> {
         for (unit, panel) in s.attention.chunks_exact_mut(self.rows * LANES).enumerate() {
             let (head, feature) = (unit / head_panels, unit % head_panels);
             let from = (head / group * head_panels + feature) * rows + head % group * tokens;
-            panel[first * LANES..][..tokens * LANES].copy_from_slice(&s.mixed[from * LANES..][..tokens * LANES]);
+            panel[first * LANES..][..tokens * LANES]
+                .copy_from_slice(&s.mixed[from * LANES..][..tokens * LANES]);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use smolrun::{
-    FinishReason, GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify,
+    FinishReason, GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens,
 };
 
 use crate::args::GenerateArgs;
@@ -26,19 +26,12 @@ struct Report {
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<(), Box<dyn Error>> {
     let blob = args.blob.as_deref().ok_or("no blob was named")?;
     let model = open(blob, args.no_mmap)?;
-    if args.verify {
-        verify(&model, None, &|_| ())?;
-    }
     let mut session = Session::new(&model, session_options(args.threads))?;
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
 
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        seed: args.seed,
-    };
+    let sampling =
+        Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
     let options = GenerateOptions::default().max_tokens(args.max_tokens).sampling(sampling);
     let (mut ids, mut text, mut finish_reason) = (Vec::new(), String::new(), FinishReason::Length);
     let mut stdout = io::stdout().lock();

@@ -1,0 +1,158 @@
+//! Compiles a pre-tokenizer stage's regex to the automaton of the format.
+//!
+//! `regex-automata` makes a DFA of the regex. It is then brought into one canonical form, so that the bytes depend on
+//! what the regex matches and on nothing else: minimal, its states numbered in breadth-first order, its bytes in as
+//! few classes as the transitions allow.
+
+use std::collections::HashMap;
+
+use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::util::primitives::StateID;
+use regex_automata::{Anchored, MatchKind, util::start};
+use smolrun::format::{DEAD, Dfa};
+
+use super::error::TokenizerError;
+
+/// GPT-2's regex without `\s+(?!\S)` before the last alternative: that is `splits_trailing_space`.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
+/// What `Digits` takes for a digit: all of `\p{N}` in Unicode 17. The regex crates and Oniguruma, which the other
+/// stage follows, know Unicode 16; `tokenizers` asks Rust's standard library, which is at 17.
+const DIGIT: &str = r"\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}";
+
+/// A stage of the pre-tokenizer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// `ByteLevel`'s regex.
+    Gpt2,
+    /// `Digits` with `individual_digits`.
+    IndividualDigits,
+    /// `Digits` without it: runs of digits stay together.
+    Digits,
+}
+
+/// The bytes of the stage's automaton.
+pub(super) fn compile(stage: Stage) -> Result<Vec<u8>, TokenizerError> {
+    let pattern = match stage {
+        Stage::Gpt2 => GPT2.to_owned(),
+        Stage::IndividualDigits => format!("[{DIGIT}]|[^{DIGIT}]+"),
+        Stage::Digits => format!("[{DIGIT}]+|[^{DIGIT}]+"),
+    };
+    compile_pattern(&pattern, stage == Stage::Gpt2)
+        .map_err(|problem| TokenizerError::Regex { pattern, problem })
+}
+
+fn compile_pattern(pattern: &str, splits_trailing_space: bool) -> Result<Vec<u8>, String> {
+    let config = dense::Config::new().start_kind(StartKind::Anchored).match_kind(MatchKind::LeftmostFirst);
+    let dfa = dense::Builder::new().configure(config).build(pattern).map_err(|error| error.to_string())?;
+    let table = Table::explore(&dfa)?.minimise();
+    let (classes, representatives) = table.byte_classes();
+    let next = table.next.iter().flat_map(|row| representatives.iter().map(|&byte| row[byte]));
+    let next: Option<Vec<u16>> = next.map(|state| u16::try_from(state).ok()).collect();
+    let accept: Vec<u8> = table.accept.iter().map(|&accept| accept.into()).collect();
+    let dfa = Dfa {
+        class_count: representatives.len(),
+        start: u16::try_from(table.start).map_err(|error| error.to_string())?,
+        splits_trailing_space,
+        classes: &classes,
+        accept: &accept,
+        next: &next.ok_or("more than 65536 states")?,
+    };
+    Ok(dfa.to_bytes())
+}
+
+/// An automaton, a column for each byte. State [`DEAD`] is dead.
+struct Table {
+    start: usize,
+    /// Whether a match ends in a state.
+    accept: Vec<bool>,
+    next: Vec<[usize; 256]>,
+}
+
+impl Table {
+    /// Every state that can be reached. `regex-automata` reports a match one byte late; here a state accepts if the
+    /// text may end in it.
+    fn explore(dfa: &dense::DFA<Vec<u32>>) -> Result<Table, String> {
+        let anchored = start::Config::new().anchored(Anchored::Yes);
+        let start = dfa.start_state(&anchored).map_err(|error| error.to_string())?;
+        let mut states = Numbering::new([StateID::ZERO, start]); // its dead state is its first as well
+        let mut table = Table { start: states.number(start), accept: Vec::new(), next: Vec::new() };
+        while let Some(&state) = states.order.get(table.next.len()) {
+            if dfa.is_quit_state(state) {
+                return Err("it depends on bytes that are not looked at".to_owned());
+            }
+            table.accept.push(dfa.is_match_state(dfa.next_eoi_state(state)));
+            table.next.push(std::array::from_fn(|byte| states.number(dfa.next_state(state, byte as u8))));
+        }
+        Ok(table)
+    }
+
+    /// The automaton with one state for each group of states that nothing can tell apart.
+    fn minimise(&self) -> Table {
+        let group = self.partition();
+        let mut groups = Numbering::new([group[usize::from(DEAD)], group[self.start]]);
+        let mut table = Table { start: groups.number(group[self.start]), accept: vec![], next: vec![] };
+        while let Some(wanted) = groups.order.get(table.next.len()) {
+            let member = group.iter().position(|group| group == wanted).unwrap_or(usize::from(DEAD));
+            table.accept.push(self.accept[member]);
+            table.next.push(self.next[member].map(|state| groups.number(group[state])));
+        }
+        table
+    }
+
+    /// Each state's group: Moore's algorithm, which splits groups until no two members of one differ in acceptance
+    /// or in the groups to which the same byte leads.
+    fn partition(&self) -> Vec<usize> {
+        let mut group: Vec<usize> = self.accept.iter().map(|&accept| accept.into()).collect();
+        let mut count = 0;
+        loop {
+            let mut signatures = Numbering::new([]);
+            let signature = |state: usize| (group[state], self.next[state].map(|next| group[next]));
+            group = (0..group.len()).map(|state| signatures.number(signature(state))).collect();
+            if signatures.order.len() == count {
+                return group;
+            }
+            count = signatures.order.len();
+        }
+    }
+
+    /// The class of each byte, and one byte of each class: two bytes are in one class if every state sends both to
+    /// the same state.
+    fn byte_classes(&self) -> (Vec<u8>, Vec<usize>) {
+        let mut columns = Numbering::new([]);
+        let mut representatives = Vec::new();
+        let classes = (0..256).map(|byte| {
+            let column: Vec<usize> = self.next.iter().map(|row| row[byte]).collect();
+            let class = columns.number(column);
+            if class == representatives.len() {
+                representatives.push(byte);
+            }
+            class as u8 // at most 256 classes
+        });
+        (classes.collect(), representatives)
+    }
+}
+
+/// Numbers values in the order in which they are first seen.
+struct Numbering<T> {
+    order: Vec<T>,
+    numbers: HashMap<T, usize>,
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Numbering<T> {
+    fn new(first: impl IntoIterator<Item = T>) -> Numbering<T> {
+        let mut numbering = Numbering { order: Vec::new(), numbers: HashMap::new() };
+        for value in first {
+            numbering.number(value);
+        }
+        numbering
+    }
+
+    fn number(&mut self, value: T) -> usize {
+        let unseen = self.order.len();
+        let number = *self.numbers.entry(value.clone()).or_insert(unseen);
+        if number == unseen {
+            self.order.push(value);
+        }
+        number
+    }
+}

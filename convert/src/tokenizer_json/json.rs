@@ -1,0 +1,103 @@
+//! The fields of `tokenizer.json`. It is read twice: the settings come first, so that a tokenizer of another kind is
+//! refused by the name of what it asks for, not for the shape of its vocabulary.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// How the tokenizer works.
+#[derive(Deserialize)]
+pub(super) struct Settings {
+    pub(super) version: String,
+    pub(super) truncation: Option<Value>,
+    pub(super) padding: Option<Value>,
+    pub(super) normalizer: Option<Component>,
+    pub(super) pre_tokenizer: Option<Component>,
+    pub(super) post_processor: Option<Component>,
+    pub(super) decoder: Option<Component>,
+    pub(super) model: ModelSettings,
+}
+
+/// A part of the pipeline: its type, and options that depend on it.
+#[derive(Deserialize)]
+pub(super) struct Component {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(flatten)]
+    pub(super) options: Map<String, Value>,
+}
+
+/// The options of the pre-tokenizer `ByteLevel`.
+#[derive(Deserialize)]
+pub(super) struct ByteLevel {
+    pub(super) add_prefix_space: bool,
+    #[serde(default = "yes")]
+    pub(super) use_regex: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The options of the pre-tokenizer `Digits`.
+#[derive(Deserialize)]
+pub(super) struct Digits {
+    pub(super) individual_digits: bool,
+}
+
+/// The options of the pre-tokenizer `Sequence`.
+#[derive(Deserialize)]
+pub(super) struct Sequence {
+    pub(super) pretokenizers: Vec<Component>,
+}
+
+/// Everything about the model but its content.
+#[derive(Deserialize)]
+pub(super) struct ModelSettings {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) dropout: Option<f64>,
+    pub(super) unk_token: Option<String>,
+    pub(super) continuing_subword_prefix: Option<String>,
+    pub(super) end_of_word_suffix: Option<String>,
+    pub(super) byte_fallback: Option<bool>,
+    pub(super) ignore_merges: Option<bool>,
+}
+
+/// What the tokenizer knows.
+#[derive(Deserialize)]
+pub(super) struct Content {
+    #[serde(default)]
+    pub(super) added_tokens: Vec<Added>,
+    pub(super) model: Model,
+}
+
+/// A token that is looked for in the text before anything else.
+#[derive(Deserialize)]
+pub(super) struct Added {
+    pub(super) id: u32,
+    pub(super) content: String,
+    pub(super) single_word: bool,
+    pub(super) lstrip: bool,
+    pub(super) rstrip: bool,
+    pub(super) normalized: bool,
+    pub(super) special: bool,
+}
+
+/// The content of a byte-pair encoding.
+#[derive(Deserialize)]
+pub(super) struct Model {
+    pub(super) vocab: HashMap<String, u32>,
+    pub(super) merges: Merges,
+}
+
+/// The merges, the first with the lowest rank.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "model.merges: expected a list of [\"a\", \"b\"] or of \"a b\"")]
+pub(super) enum Merges {
+    /// `["a", "b"]`
+    Pairs(Vec<[String; 2]>),
+    /// `"a b"`, in older files.
+    Lines(Vec<String>),
+}

@@ -1,0 +1,94 @@
+//! Byte-pair encoding of one word.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::format::{FormatError, Kind, Merge};
+
+use super::tables::Tables;
+
+/// The encoder. Its scratch memory serves one word after the other.
+pub(super) struct Bpe<'a> {
+    tables: Tables<'a>,
+    /// The word's tokens, a list linked by index: a merge takes the right one out of it.
+    symbols: Vec<Symbol>,
+    /// Rank and index of pairs that may still be there, the lowest rank first, and of equal ones the leftmost.
+    queue: BinaryHeap<Reverse<(u32, usize)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    id: u32,
+    /// What it and the next one become, if they merge; `None` once it is out of the list.
+    merge: Option<Merge>,
+    /// An index past the end where there is none.
+    previous: usize,
+    /// An index past the end where there is none.
+    next: usize,
+}
+
+impl<'a> Bpe<'a> {
+    pub(super) fn new(tables: Tables<'a>) -> Bpe<'a> {
+        Bpe { tables, symbols: Vec::new(), queue: BinaryHeap::new() }
+    }
+
+    /// Appends the tokens of `word` to `ids`.
+    pub(super) fn encode(&mut self, word: &str, ids: &mut Vec<u32>) -> Result<(), FormatError> {
+        self.start(word)?;
+        while let Some(Reverse((rank, left))) = self.queue.pop() {
+            // The pair is there if nothing has become of it since: every later pair at this index has another rank.
+            if let Some(merge) = self.symbols[left].merge.filter(|merge| merge.rank == rank) {
+                self.merge(left, merge.merged)?;
+            }
+        }
+        let mut index = 0;
+        while let Some(symbol) = self.symbols.get(index) {
+            ids.push(symbol.id);
+            index = symbol.next;
+        }
+        Ok(())
+    }
+
+    /// One symbol for each byte that has a token; the others are dropped as if they were not there.
+    fn start(&mut self, word: &str) -> Result<(), FormatError> {
+        self.symbols.clear();
+        self.queue.clear();
+        for byte in word.bytes() {
+            if let Some(id) = self.tables.byte_token(byte)? {
+                let index = self.symbols.len();
+                let previous = index.wrapping_sub(1);
+                self.symbols.push(Symbol { id, merge: None, previous, next: index + 1 });
+                self.pair(previous);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the token `merged` in the place of the symbol at `left` and the next one.
+    fn merge(&mut self, left: usize, merged: u32) -> Result<(), FormatError> {
+        let merged = self.tables.known(merged, Kind::Merges)?;
+        let right = self.symbols[left].next;
+        self.symbols[right].merge = None;
+        let next = self.symbols[right].next;
+        if let Some(symbol) = self.symbols.get_mut(next) {
+            symbol.previous = left;
+        }
+        let symbol = &mut self.symbols[left];
+        (symbol.id, symbol.next) = (merged, next);
+        let previous = symbol.previous;
+        self.pair(previous);
+        self.pair(left);
+        Ok(())
+    }
+
+    /// Looks up what the symbol at `left`, if there is one, and the next one merge to.
+    fn pair(&mut self, left: usize) {
+        let Some(&symbol) = self.symbols.get(left) else { return };
+        let next = self.symbols.get(symbol.next);
+        let merge = next.and_then(|next| self.tables.merges.find(symbol.id, next.id));
+        self.symbols[left].merge = merge;
+        if let Some(merge) = merge {
+            self.queue.push(Reverse((merge.rank, left)));
+        }
+    }
+}

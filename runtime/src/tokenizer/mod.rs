@@ -1,0 +1,135 @@
+//! From text to token ids and back, straight off the blob's tables.
+
+mod added_tokens;
+mod bpe;
+mod check;
+mod pretokenizer;
+mod tables;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use self::added_tokens::{AddedTokens, Segment};
+use self::bpe::Bpe;
+use self::tables::Tables;
+use crate::error::{Error, Result};
+use crate::format::{FormatError, Layout, TokenizerSections};
+use crate::storage::Storage;
+
+/// The tokenizer of a blob. Making one reads nothing, and clones share the blob.
+#[derive(Clone)]
+pub struct Tokenizer {
+    storage: Arc<Storage>,
+    sections: TokenizerSections,
+    vocab_size: usize,
+}
+
+/// What becomes of control tokens that are spelled out in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// They are text like any other: for whatever a user wrote.
+    AsText,
+    /// They become the control tokens they spell: for text that the program itself put together.
+    Parse,
+}
+
+impl Tokenizer {
+    /// The tokenizer of the blob in `storage`, which `layout` was parsed from.
+    pub fn new(storage: Arc<Storage>, layout: &Layout) -> Tokenizer {
+        Tokenizer::from_sections(storage, layout.tokenizer.clone(), layout.config.vocab_size)
+    }
+
+    /// A tokenizer whose tables lie at `sections` of `storage`, with or without a model around them.
+    ///
+    /// What does not fit together is an error of the call that meets it.
+    pub fn from_sections(storage: Arc<Storage>, sections: TokenizerSections, vocab_size: usize) -> Tokenizer {
+        Tokenizer { storage, sections, vocab_size }
+    }
+
+    /// Every id is below this.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The tokens of `text`. Nothing is added around them.
+    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+        self.encode_segments(text, special, None)
+    }
+
+    /// The tokens of `text`, in which control tokens are parsed and the character `guard` keeps them from it: it is
+    /// taken out of what is left when they have been found. A guard inside text that spells one keeps it text.
+    pub fn encode_guarded(&self, text: &str, guard: char) -> Result<Vec<u32>> {
+        self.encode_segments(text, SpecialTokens::Parse, Some(guard))
+    }
+
+    fn encode_segments(&self, text: &str, special: SpecialTokens, guard: Option<char>) -> Result<Vec<u32>> {
+        let tables = self.tables()?;
+        let stages = tables::stages(self.storage.bytes(), &self.sections)?;
+        let mut bpe = Bpe::new(tables);
+        let mut ids = Vec::new();
+        AddedTokens::new(&tables)?.split(text, special, &mut |segment| match segment {
+            Segment::Text(text) => {
+                pretokenizer::split(&stages, &without(guard, text), &mut |word| bpe.encode(word, &mut ids))
+            }
+            Segment::Token(id) => {
+                ids.push(id);
+                Ok(())
+            }
+        })?;
+        Ok(ids)
+    }
+
+    /// The text of `ids`, without the control tokens among them if `skip_special`. Bytes that are not UTF-8 become
+    /// U+FFFD, as in [`String::from_utf8_lossy`].
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        let mut bytes = Vec::new();
+        for &id in ids {
+            let token = self.token_bytes(id)?;
+            if !(skip_special && self.is_special(id)?) {
+                bytes.extend_from_slice(token);
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The bytes that token `id` stands for: any part of UTF-8 text, cut anywhere. None for an id that the model
+    /// has but the tokenizer does not.
+    pub fn token_bytes(&self, id: u32) -> Result<&[u8]> {
+        match (id as usize) < self.vocab_size {
+            true => Ok(self.tables()?.token(id)?),
+            false => Err(Error::TokenId { id, vocab_size: self.vocab_size }),
+        }
+    }
+
+    /// Whether `id` is a control token.
+    pub fn is_special(&self, id: u32) -> Result<bool> {
+        Ok(self.tables()?.added.iter().any(|token| token.id == id && token.is_special()))
+    }
+
+    /// Id and text of every control token.
+    pub fn special_tokens(&self) -> Result<Vec<(u32, &str)>> {
+        let tables = self.tables()?;
+        let special = tables.added.iter().filter(|token| token.is_special());
+        let named = special.map(|&token| Ok((token.id, added_tokens::content(&tables, token)?)));
+        named.collect()
+    }
+
+    /// Reads every table from end to end and checks that the parts fit together: the tokenizer's share of
+    /// verifying a blob.
+    pub fn check(&self) -> std::result::Result<(), FormatError> {
+        let tables = self.tables()?;
+        check::check(&tables, &tables::stages(self.storage.bytes(), &self.sections)?)
+    }
+
+    fn tables(&self) -> std::result::Result<Tables<'_>, FormatError> {
+        Tables::new(self.storage.bytes(), &self.sections, self.vocab_size)
+    }
+}
+
+/// `text` without the character `guard`.
+fn without(guard: Option<char>, text: &str) -> Cow<'_, str> {
+    match guard {
+        Some(guard) if text.contains(guard) => Cow::Owned(text.replace(guard, "")),
+        _ => Cow::Borrowed(text),
+    }
+}
