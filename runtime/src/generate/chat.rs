@@ -49,7 +49,7 @@ impl Model {
         let guarded = messages.iter().map(|message| {
             let role = guard_text(&message.role, &controls, guard);
             let content = guard_text(&message.content, &controls, guard);
-            Value::from_iter([("role", role), ("content", content)])
+            Value::from_pairs([("role", role), ("content", content)])
         });
         let text = self.render(template, &tokenizer, guarded.collect())?;
         tokenizer.encode_guarded(&text, guard)
@@ -63,7 +63,7 @@ impl Model {
             })
         };
         let config = self.config();
-        let context = Value::from_iter([
+        let context = Value::from_pairs([
             ("messages", Value::from(messages)),
             ("bos_token", Value::from(token(config.bos_token_id)?)),
             ("eos_token", Value::from(token(config.eos_token_ids.first().copied())?)),
