@@ -1,3 +1,53 @@
 //! What the tests share.
 
 pub mod common;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use smolconv::tokenizer_json::TokenizerTables;
+use smolrun::Tokenizer;
+use smolrun::format::{TABLE_ALIGN, TokenizerSections};
+use smolrun::storage::Storage;
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The directory of SmolLM2-135M-Instruct, which is too large for the repository.
+///
+/// # Panics
+/// If it is not there.
+pub fn real_model() -> PathBuf {
+    let fetched = || repository().join("models/smollm2-135m-instruct");
+    let path = std::env::var_os("SMOL_REAL_MODEL").map_or_else(fetched, PathBuf::from);
+    assert!(
+        path.is_dir(),
+        "{}: needs the real model: scripts/fetch_model.sh smollm2-135m-instruct",
+        path.display()
+    );
+    path
+}
+
+/// A tokenizer without a model: its tables one after the other in memory, as they would lie in a blob.
+pub fn tokenizer(tables: &TokenizerTables) -> Tokenizer {
+    let mut bytes = Vec::new();
+    let mut lay = |table: &[u8]| -> Range<usize> {
+        bytes.resize(bytes.len().next_multiple_of(TABLE_ALIGN as usize), 0);
+        let start = bytes.len();
+        bytes.extend_from_slice(table);
+        start..bytes.len()
+    };
+    let sections = TokenizerSections {
+        token_offsets: lay(bytemuck::cast_slice(&tables.token_offsets)),
+        token_bytes: lay(&tables.token_bytes),
+        byte_tokens: lay(bytemuck::cast_slice(&tables.byte_tokens)),
+        merges: lay(bytemuck::cast_slice(&tables.merges)),
+        added_tokens: lay(bytemuck::cast_slice(&tables.added_tokens)),
+        pretokenizer: tables.stages.iter().map(|stage| lay(stage)).collect(),
+    };
+    let storage = Storage::from_bytes(&bytes).expect("memory for the tokenizer's tables");
+    Tokenizer::from_sections(Arc::new(storage), sections, tables.token_offsets.len() - 1)
+}

@@ -48,6 +48,16 @@ pub enum Error {
         /// What it was.
         found: String,
     },
+    /// The chat template cannot be used.
+    Template {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The operating system would not start another thread.
+    Threads {
+        /// What it said.
+        source: std::io::Error,
+    },
     /// The model computed NaN or infinity: the weights are damaged or made to do so.
     NotFinite,
 }
@@ -70,6 +80,8 @@ impl fmt::Display for Error {
             Error::Argument { name, expected, found } => {
                 write!(f, "{name}: expected {expected}, found {found}")
             }
+            Error::Template { problem } => write!(f, "chat template: {problem}"),
+            Error::Threads { source } => write!(f, "no thread could be started: {source}"),
             Error::NotFinite => f.write_str("the model's logits are not finite: its weights are damaged"),
         }
     }
@@ -78,7 +90,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
+            Error::Io { source, .. } | Error::Threads { source } => Some(source),
             Error::Format(error) => Some(error),
             _ => None,
         }

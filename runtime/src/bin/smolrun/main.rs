@@ -1,3 +1,44 @@
-//! The `smolrun` program.
+//! The `smolrun` program: arguments, then one of the jobs, then an exit code.
 
-fn main() {}
+mod args;
+mod generate;
+mod lines;
+mod stats;
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+
+use self::args::{Args, Command};
+
+fn main() -> ExitCode {
+    let start = Instant::now();
+    let args = Args::parse();
+    let result = match args.command {
+        None => generate::run(&args.generate, start),
+        Some(Command::Tokenize { blob, special }) => lines::tokenize(&blob, special),
+        Some(Command::Detokenize { blob }) => lines::detokenize(&blob),
+        Some(Command::Logits { blob, ids, threads }) => lines::logits(&blob, &ids, threads),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has had enough of it.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("smolrun: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    let kind = match (error.downcast_ref::<io::Error>(), error.downcast_ref::<serde_json::Error>()) {
+        (Some(error), _) => Some(error.kind()),
+        (_, Some(error)) => error.io_error_kind(),
+        _ => None,
+    };
+    kind == Some(io::ErrorKind::BrokenPipe)
+}

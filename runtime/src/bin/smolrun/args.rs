@@ -1,0 +1,106 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// Run a small language model out of one mapped file.
+///
+/// The continuation goes to standard output as it is generated, everything else to standard error.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  smolrun tales.bin \"Once upon a time\" --temperature 0.7 --top-p 0.9 --seed 1
+  smolrun smol.bin --chat \"What is the capital of France?\"
+  smolrun smol.bin --json -n 16 - < prompt.txt
+  echo '\"Hello\"' | smolrun tokenize smol.bin
+
+Exit codes: 0 done, 1 an error, 2 wrong usage. SMOLRUN_ISA=scalar|avx2 forces an instruction set."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) generate: GenerateArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Encode texts: a JSON string per line of standard input becomes an array of ids.
+    Tokenize {
+        /// The blob that smolconv wrote.
+        blob: PathBuf,
+        /// Parse control tokens such as <|im_start|> in the text.
+        #[arg(long)]
+        special: bool,
+    },
+    /// Decode ids: an array of ids per line of standard input becomes a JSON string.
+    Detokenize {
+        /// The blob that smolconv wrote.
+        blob: PathBuf,
+    },
+    /// Print the logits after some tokens as a JSON array.
+    Logits {
+        /// The blob that smolconv wrote.
+        blob: PathBuf,
+        /// Token ids, separated by commas.
+        #[arg(long, value_delimiter = ',', required = true, value_name = "ID,ID,...")]
+        ids: Vec<u32>,
+        /// Threads to compute with [default: as many as the process may use].
+        #[arg(long, value_name = "N")]
+        threads: Option<usize>,
+    },
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct GenerateArgs {
+    /// The blob that smolconv wrote.
+    #[arg(required = true)]
+    pub(crate) blob: Option<PathBuf>,
+    /// The text to continue; "-" reads it from standard input.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prompt: String,
+    /// Most tokens to generate.
+    #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
+    pub(crate) max_tokens: usize,
+    /// Divide logits by this before drawing; 0 always takes the most likely token.
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    pub(crate) temperature: f32,
+    /// Draw from the K most likely tokens; 0 for all.
+    #[arg(long, default_value_t = 0, value_name = "K")]
+    pub(crate) top_k: usize,
+    /// Draw from the most likely tokens that together reach this probability.
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    pub(crate) top_p: f32,
+    /// Decides every draw [default: 0].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub(crate) seed: u64,
+    /// Threads to compute with [default: as many as the process may use]; the text does not depend on it.
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Render the blob's chat template around the prompt.
+    #[arg(long)]
+    pub(crate) chat: bool,
+    /// The system message before the prompt.
+    #[arg(long, requires = "chat", value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Parse control tokens such as <|im_start|> in the prompt.
+    #[arg(long, conflicts_with = "chat")]
+    pub(crate) special: bool,
+    /// Print times and memory to standard error.
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Print one JSON object at the end instead of the text as it comes.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Check every checksum of the blob first.
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Read the blob into memory instead of mapping it: for network mounts.
+    #[arg(long)]
+    pub(crate) no_mmap: bool,
+}

@@ -1,0 +1,49 @@
+//! The subcommands for scripts: JSON Lines in, JSON Lines out.
+
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use smolrun::{Session, SpecialTokens};
+
+use crate::generate::{open, session_options};
+
+type Result = std::result::Result<(), Box<dyn Error>>;
+
+pub(crate) fn tokenize(blob: &Path, special: bool) -> Result {
+    let tokenizer = open(blob, false)?.tokenizer();
+    let special = if special { SpecialTokens::Parse } else { SpecialTokens::AsText };
+    each_line("a JSON string", |text: String| tokenizer.encode(&text, special))
+}
+
+pub(crate) fn detokenize(blob: &Path) -> Result {
+    let tokenizer = open(blob, false)?.tokenizer();
+    each_line("a JSON array of token ids", |ids: Vec<u32>| tokenizer.decode(&ids, false))
+}
+
+pub(crate) fn logits(blob: &Path, ids: &[u32], threads: Option<usize>) -> Result {
+    let model = open(blob, false)?;
+    let mut session = Session::new(&model, session_options(threads))?;
+    let mut stdout = io::stdout().lock();
+    serde_json::to_writer(&mut stdout, session.feed(ids)?)?;
+    writeln!(stdout)?;
+    Ok(())
+}
+
+/// Answers each line of standard input with one of standard output, at once: the other side may wait for it.
+fn each_line<Input: DeserializeOwned, Output: Serialize>(
+    expected: &str,
+    answer: impl Fn(Input) -> smolrun::Result<Output>,
+) -> Result {
+    let mut stdout = io::stdout().lock();
+    for (number, line) in (1..).zip(io::stdin().lock().lines()) {
+        let line = line.map_err(|error| format!("standard input, line {number}: {error}"))?;
+        let input = serde_json::from_str(&line)
+            .map_err(|error| format!("standard input, line {number}: expected {expected}: {error}"))?;
+        let output = answer(input).map_err(|error| format!("standard input, line {number}: {error}"))?;
+        writeln!(stdout, "{}", serde_json::to_string(&output)?)?;
+    }
+    Ok(())
+}

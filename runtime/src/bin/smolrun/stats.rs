@@ -1,0 +1,126 @@
+//! Times and memory, for `--stats` and `--json`.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use smolrun::Session;
+
+/// Notes when each token came.
+pub(crate) struct Stopwatch {
+    start: Instant,
+    opened: Instant,
+    tokens: Vec<Instant>,
+}
+
+/// All times in milliseconds.
+#[derive(Serialize)]
+pub(crate) struct Timings {
+    /// From the start of the process to a session ready to run.
+    open_ms: f64,
+    /// Tokens of the prompt.
+    prompt_tokens: usize,
+    /// From there to the first token: encoding the prompt and running it.
+    prompt_ms: f64,
+    /// From the start of the process to the first token.
+    first_token_ms: f64,
+    /// Generated tokens.
+    tokens: usize,
+    /// From the first token to the last.
+    decode_ms: f64,
+    /// Tokens after the first, per second of `decode_ms`.
+    tokens_per_second: Option<f64>,
+    /// Percentiles of the time between one token and the next.
+    token_p50_ms: Option<f64>,
+    token_p95_ms: Option<f64>,
+    token_p99_ms: Option<f64>,
+    /// The process's largest resident memory, where the system tells (Linux).
+    peak_rss_bytes: Option<u64>,
+}
+
+impl Stopwatch {
+    /// `start`: when the process started. The time until now is that of opening.
+    pub(crate) fn new(start: Instant) -> Stopwatch {
+        Stopwatch { start, opened: Instant::now(), tokens: Vec::new() }
+    }
+
+    /// A token came.
+    pub(crate) fn lap(&mut self) {
+        self.tokens.push(Instant::now());
+    }
+
+    pub(crate) fn timings(&self, prompt_tokens: usize) -> Timings {
+        let first = self.tokens.first().copied().unwrap_or(self.opened);
+        let last = self.tokens.last().copied().unwrap_or(first);
+        let mut steps: Vec<_> = self.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        steps.sort_unstable();
+        let percentile = |percent| percentile(&steps, percent).map(millis);
+        let decode = last - first;
+        Timings {
+            open_ms: millis(self.opened - self.start),
+            prompt_tokens,
+            prompt_ms: millis(first - self.opened),
+            first_token_ms: millis(first - self.start),
+            tokens: self.tokens.len(),
+            decode_ms: millis(decode),
+            tokens_per_second: (!steps.is_empty()).then(|| steps.len() as f64 / decode.as_secs_f64()),
+            token_p50_ms: percentile(50),
+            token_p95_ms: percentile(95),
+            token_p99_ms: percentile(99),
+            peak_rss_bytes: peak_rss_bytes(),
+        }
+    }
+}
+
+impl Timings {
+    pub(crate) fn print(&self, session: &Session) {
+        let or_dash = |number: Option<f64>, unit: &str| match number {
+            Some(number) => format!("{number:.2} {unit}"),
+            None => "-".to_owned(),
+        };
+        let prompt_speed = self.prompt_tokens as f64 / (self.prompt_ms / 1e3);
+        eprintln!();
+        eprintln!("open          {:9.2} ms", self.open_ms);
+        eprintln!(
+            "prompt        {:9.2} ms   {} tokens, {prompt_speed:.1} tok/s",
+            self.prompt_ms, self.prompt_tokens
+        );
+        eprintln!("first token   {:9.2} ms   from the start of the process", self.first_token_ms);
+        eprintln!(
+            "decode        {:9.2} ms   {} tokens, {}",
+            self.decode_ms,
+            self.tokens.saturating_sub(1),
+            or_dash(self.tokens_per_second, "tok/s")
+        );
+        eprintln!(
+            "per token     p50 {}, p95 {}, p99 {}",
+            or_dash(self.token_p50_ms, "ms"),
+            or_dash(self.token_p95_ms, "ms"),
+            or_dash(self.token_p99_ms, "ms")
+        );
+        let rss = self.peak_rss_bytes.map(|bytes| bytes as f64 / 1e6);
+        eprintln!(
+            "memory        peak RSS {}, KV cache {:.2} MB",
+            or_dash(rss, "MB"),
+            session.cache_bytes() as f64 / 1e6
+        );
+        eprintln!("computed with {} threads, {}", session.threads(), session.kernels().name());
+    }
+}
+
+/// The smallest of `sorted` that at least `percent` of them do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// `VmHWM` of this process, where there is a /proc.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}

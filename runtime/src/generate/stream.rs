@@ -1,0 +1,76 @@
+//! Bytes in, text out: a token may end in the middle of a character.
+
+/// Turns a stream of bytes into text without ever cutting a character: all pieces together are what
+/// `String::from_utf8_lossy` makes of all bytes together.
+#[derive(Clone, Debug, Default)]
+pub struct TextStream {
+    /// The start of a character whose end has not come yet: at most 3 bytes.
+    pending: Vec<u8>,
+}
+
+impl TextStream {
+    /// Takes bytes and returns the text that is complete with them.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.pending.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut rest = &self.pending[..];
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    rest = &[];
+                    break;
+                }
+                Err(error) => {
+                    let (valid, after) = rest.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    rest = after;
+                    let Some(len) = error.error_len() else { break };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    rest = &rest[len..];
+                }
+            }
+        }
+        self.pending = rest.to_vec();
+        text
+    }
+
+    /// No more bytes will come: returns what is left, an unfinished character as U+FFFD.
+    pub fn finish(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TextStream;
+
+    #[test]
+    fn any_split_gives_the_text_of_the_whole() {
+        let texts: [&[u8]; 7] = [
+            "naïve 日本語 👩‍🚀 Ω".as_bytes(),
+            b"plain",
+            b"\xff\xfe\x80",
+            b"a\xe6\x97",
+            b"\xf0\x9f\x98x\xc3",
+            b"\xed\xa0\x80",
+            b"",
+        ];
+        for bytes in texts {
+            for step in 1..=4 {
+                let mut stream = TextStream::default();
+                let mut text: String = bytes.chunks(step).map(|chunk| stream.push(chunk)).collect();
+                text += &stream.finish();
+                assert_eq!(text, String::from_utf8_lossy(bytes), "{step} bytes at a time");
+            }
+        }
+    }
+
+    #[test]
+    fn half_a_character_waits() {
+        let mut stream = TextStream::default();
+        assert_eq!(stream.push("é".as_bytes().split_at(1).0), "");
+        assert_eq!(stream.push("é".as_bytes().split_at(1).1), "é");
+        assert_eq!(stream.finish(), "");
+    }
+}

@@ -1,0 +1,153 @@
+//! The one definition of every function that is not a matrix product, in plain Rust over 16 lanes. Each instruction
+//! set compiles these bodies for itself (`#[inline(always)]` into a function with its target features), so the
+//! compiler chooses the instructions and IEEE 754 fixes the bits.
+
+use super::LANES;
+
+type Lanes = [f32; LANES];
+
+/// Joins 16 running values into one: halves onto each other until one is left.
+#[inline(always)]
+pub(super) fn join_lanes(mut lanes: Lanes, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = join(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// e^x with a relative error below 2e-7, for every finite x; the result is clamped to the normal numbers.
+///
+/// x = n ln 2 + r with |r| ≤ ln 2 / 2, then a polynomial in r (coefficients of Cephes' `expf`) and 2^n by its bits.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    const LN2_HI: f32 = 0.693_359_4; // 0.693359375, exact in 9 bits
+    const LN2_LO: f32 = -2.121_944_4e-4;
+    let x = x.clamp(-87.336, 88.376);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, x));
+    let mut p = 1.987_569_1e-4f32;
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p.mul_add(r, coefficient);
+    }
+    let e = (p * r).mul_add(r, r) + 1.0;
+    e * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
+}
+
+/// x / (1 + e^-x) (Elfwing et al. 2017; Hugging Face's `silu`).
+#[inline(always)]
+pub(super) fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+pub(super) fn add(x: &mut [f32], delta: &[f32]) {
+    for (x, delta) in x.iter_mut().zip(delta) {
+        *x += delta;
+    }
+}
+
+#[inline(always)]
+pub(super) fn rms_norm(x: &[f32], rows: usize, weight: &[f32], eps: f32, y: &mut [f32]) {
+    let (x, y) = (x.as_chunks::<LANES>().0, y.as_chunks_mut::<LANES>().0);
+    for row in 0..rows {
+        let mut squares = [0.0f32; LANES];
+        for x in x.iter().skip(row).step_by(rows) {
+            for lane in 0..LANES {
+                squares[lane] = x[lane].mul_add(x[lane], squares[lane]);
+            }
+        }
+        let mean = join_lanes(squares, |a, b| a + b) / weight.len() as f32;
+        let inverse = 1.0 / (mean + eps).sqrt();
+        let panels = x.iter().skip(row).step_by(rows).zip(y.iter_mut().skip(row).step_by(rows));
+        for ((x, y), weight) in panels.zip(weight.chunks(LANES)) {
+            *y = [0.0; LANES];
+            for ((y, x), weight) in y.iter_mut().zip(x).zip(weight) {
+                *y = x * inverse * weight;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32]) {
+    let panel = rows * LANES;
+    for (pair, y) in gate_up.chunks_exact(2 * panel).zip(y.chunks_exact_mut(panel)) {
+        let (gate, up) = pair.split_at(panel);
+        for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+            *y = silu(*gate) * up;
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn softmax(scores: &mut [f32], rows: usize, row: usize, len: usize, scale: f32) {
+    let scores = scores.as_chunks_mut::<LANES>().0;
+    for (panel, scores) in scores.iter_mut().skip(row).step_by(rows).enumerate() {
+        let inside = len.saturating_sub(panel * LANES).min(LANES);
+        for score in &mut scores[..inside] {
+            *score *= scale;
+        }
+        scores[inside..].fill(f32::NEG_INFINITY);
+    }
+    let mut most = [f32::NEG_INFINITY; LANES];
+    for scores in scores.iter().skip(row).step_by(rows) {
+        for lane in 0..LANES {
+            most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
+        }
+    }
+    let most = join_lanes(most, |a, b| if a > b { a } else { b });
+    let mut sums = [0.0f32; LANES];
+    for scores in scores.iter_mut().skip(row).step_by(rows) {
+        for lane in 0..LANES {
+            let e = exp(scores[lane] - most);
+            scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
+            sums[lane] += scores[lane];
+        }
+    }
+    let inverse = 1.0 / join_lanes(sums, |a, b| a + b);
+    for scores in scores.iter_mut().skip(row).step_by(rows) {
+        for score in scores {
+            *score *= inverse;
+        }
+    }
+}
+
+/// Turns each pair (x\[i\], x\[i + half\]) of a head by its angle (RoPE, Su et al. 2021, in Hugging Face's half-split
+/// order). `head`: `[head_dim]`, `cos`, `sin`: `[head_dim / 2]`.
+pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (first, second) = head.split_at_mut(cos.len());
+    for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+    }
+}
+
+/// Sine and cosine of a finite angle ≥ 0 below 2^30, within half a unit in the last place of f32.
+///
+/// Reduced in f64 to |r| ≤ π/4 by subtracting a multiple of π/2 in two parts, then the Taylor polynomials to r^13 and
+/// r^14, whose remainders are below 1e-13. No libm: its results differ between platforms.
+pub(crate) fn sin_cos(angle: f32) -> (f32, f32) {
+    const HALF_PI_HI: f64 = 1.570_796_326_734_125_6; // 33 bits of π/2: exact when multiplied by a quarter turn count
+    const HALF_PI_LO: f64 = 6.077_100_506_506_192e-11;
+    let turns = (f64::from(angle) * std::f64::consts::FRAC_2_PI + 0.5).floor();
+    let r = f64::from(angle) - turns * HALF_PI_HI - turns * HALF_PI_LO;
+    let square = r * r;
+    // The Taylor series by Horner: term k is term k - 1 times -r² / (its next two factors).
+    let series = |first: f64, factors: [f64; 7]| {
+        factors.iter().rev().fold(1.0, |sum, factor| 1.0 - square / factor * sum) * first
+    };
+    let sin = series(r, [6.0, 20.0, 42.0, 72.0, 110.0, 156.0, 210.0]);
+    let cos = series(1.0, [2.0, 12.0, 30.0, 56.0, 90.0, 132.0, 182.0]);
+    match turns as i64 & 3 {
+        0 => (sin as f32, cos as f32),
+        1 => (cos as f32, -sin as f32),
+        2 => (-sin as f32, -cos as f32),
+        _ => (-cos as f32, sin as f32),
+    }
+}

@@ -1,0 +1,151 @@
+//! The arithmetic, once per instruction set.
+//!
+//! **Layout.** A matrix `[out, in]` lies in panels: 16 output rows side by side, `[out/16][in][16]`. Activations lie the
+//! same way, `[features/16][rows][16]`, one row per token: the output of one product is the input of the next as it
+//! is, a worker that owns some panels owns one contiguous piece of the output, and for one row it is a plain vector.
+//! Features past the last are zero.
+//!
+//! **Numbers.** An output element is one chain of fused multiply-adds over `in`, in ascending order, from zero.
+//! Reductions keep 16 running values, one per lane, and join them in the order of [`math::join_lanes`]. Every set
+//! computes exactly this, so that all give the same bits.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod math;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::math::{exp, rotate, sin_cos};
+use crate::error::{Error, Result};
+
+/// Lanes of a panel.
+pub(crate) const LANES: usize = crate::format::PANEL;
+
+/// An instruction set that this processor has. Only [`Kernels::detect`] and [`Kernels::named`] make one, so holding it
+/// is the proof that its code may run.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernels(Set);
+
+#[derive(Clone, Copy, Debug)]
+enum Set {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+}
+
+/// Calls the function of the same name in the instruction set's file.
+macro_rules! dispatch {
+    ($set:expr, $function:ident ( $($argument:expr),* )) => {
+        match $set {
+            Set::Scalar => scalar::$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(avx2) => avx2.$function($($argument),*),
+        }
+    };
+}
+
+impl Kernels {
+    /// Every set that this processor has, slowest first.
+    pub fn available() -> Vec<Kernels> {
+        let sets = [
+            Some(Set::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            avx2::Avx2::detect().map(Set::Avx2),
+        ];
+        sets.into_iter().flatten().map(Kernels).collect()
+    }
+
+    /// The fastest set that this processor has.
+    pub fn detect() -> Kernels {
+        Self::available().pop().unwrap_or(Kernels(Set::Scalar))
+    }
+
+    /// The set of this name, such as `scalar` or `avx2`; an error where this processor does not have it.
+    pub fn named(name: &str) -> Result<Kernels> {
+        let available = Self::available();
+        let names: Vec<_> = available.iter().map(|set| set.name()).collect();
+        available.into_iter().find(|set| set.name() == name).ok_or_else(|| Error::Argument {
+            name: "SMOLRUN_ISA",
+            expected: format!("an instruction set of this processor: {}", names.join(", ")),
+            found: name.to_owned(),
+        })
+    }
+
+    /// The set that the environment variable `SMOLRUN_ISA` names, or the fastest one.
+    pub fn from_env() -> Result<Kernels> {
+        match std::env::var("SMOLRUN_ISA") {
+            Ok(name) if !name.is_empty() => Self::named(&name),
+            _ => Ok(Self::detect()),
+        }
+    }
+
+    /// The name that [`Kernels::named`] takes.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Set::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => "avx2",
+        }
+    }
+
+    /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
+    ///
+    /// `w`: `[panels][inputs][16]`, `x`: `[inputs/16, rounded up][rows][16]`, `y`: `[panels][rows][16]`.
+    pub(crate) fn matmul(self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+        let panels = y.len() / (rows * LANES);
+        assert_eq!(w.data.len(), panels * w.inputs * LANES, "one panel of weights for each panel of output");
+        assert!(x.len() >= w.inputs.next_multiple_of(LANES) * rows, "a value for each input of each row");
+        dispatch!(self.0, matmul(w, x, rows, y, accumulate))
+    }
+
+    /// `x += delta`, element by element.
+    pub(crate) fn add(self, x: &mut [f32], delta: &[f32]) {
+        dispatch!(self.0, add(x, delta))
+    }
+
+    /// RMSNorm of each row: `y = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019).
+    ///
+    /// `x`, `y`: `[features/16, rounded up][rows][16]`; `weight`: `[features]`.
+    pub(crate) fn rms_norm(self, x: &[f32], rows: usize, weight: &[f32], eps: f32, y: &mut [f32]) {
+        dispatch!(self.0, rms_norm(x, rows, weight, eps, y))
+    }
+
+    /// `y = silu(gate) * up` for panels of gate and up in turn: `gate_up`: `[2 n][rows][16]`, `y`: `[n][rows][16]`.
+    pub(crate) fn silu_mul(self, gate_up: &[f32], rows: usize, y: &mut [f32]) {
+        dispatch!(self.0, silu_mul(gate_up, rows, y))
+    }
+
+    /// Softmax of `scale * scores` over the first `len` positions of one row, the rest of it set to zero.
+    ///
+    /// `scores`: `[positions/16, rounded up][rows][16]`.
+    pub(crate) fn softmax(self, scores: &mut [f32], rows: usize, row: usize, len: usize, scale: f32) {
+        dispatch!(self.0, softmax(scores, rows, row, len, scale))
+    }
+}
+
+/// Some panels of a matrix: `[out/16][inputs][16]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panels<'a> {
+    /// The numbers.
+    pub data: &'a [f32],
+    /// Columns of the matrix.
+    pub inputs: usize,
+}
+
+impl<'a> Panels<'a> {
+    /// `count` panels from `first` on.
+    pub(crate) fn slice(self, first: usize, count: usize) -> Panels<'a> {
+        let panel = self.inputs * LANES;
+        Panels { data: &self.data[first * panel..][..count * panel], ..self }
+    }
+
+    /// Writes row `row` of the matrix into `column` of the activations `out`, `[inputs/16][rows][16]`.
+    pub(crate) fn copy_row(self, row: usize, out: &mut [f32], rows: usize, column: usize) {
+        let panel = self.slice(row / LANES, 1).data;
+        let values = panel.iter().skip(row % LANES).step_by(LANES);
+        for (i, &value) in values.enumerate() {
+            out[(i / LANES * rows + column) * LANES + i % LANES] = value;
+        }
+    }
+}

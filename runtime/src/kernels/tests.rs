@@ -1,0 +1,241 @@
+//! Every set against a naive oracle in f64, and against the scalar set bit for bit.
+
+use super::{Kernels, LANES, Panels, math, sin_cos};
+
+/// A few bits of noise per call: xorshift64*, so that a failure repeats.
+struct Noise(u64);
+
+impl Noise {
+    /// Uniform in [-1, 1).
+    fn next(&mut self) -> f32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn vec(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.next()).collect()
+    }
+}
+
+/// Row-major `[out][in]` to panels `[out/16][in][16]`.
+fn pack(matrix: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
+    let mut panels = vec![0.0; outputs.next_multiple_of(LANES) * inputs];
+    for out in 0..outputs {
+        for input in 0..inputs {
+            panels[(out / LANES * inputs + input) * LANES + out % LANES] = matrix[out * inputs + input];
+        }
+    }
+    panels
+}
+
+/// Where feature `feature` of row `row` lies in activations of `rows` rows.
+fn at(feature: usize, row: usize, rows: usize) -> usize {
+    (feature / LANES * rows + row) * LANES + feature % LANES
+}
+
+/// Around the 16 lanes, the 4 panels and 6 rows of a block, and the 16 inputs of a step.
+const OUTPUTS: [usize; 7] = [1, 15, 16, 17, 64, 80, 113];
+const INPUTS: [usize; 6] = [1, 15, 16, 17, 64, 100];
+const ROWS: [usize; 10] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13];
+
+#[test]
+fn matmul_is_the_matrix_product() {
+    let mut noise = Noise(1);
+    for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
+        let matrix = noise.vec(outputs * inputs);
+        let panels = pack(&matrix, outputs, inputs);
+        let w = Panels { data: &panels, inputs };
+        for rows in ROWS {
+            let mut x = noise.vec(inputs.next_multiple_of(LANES) * rows);
+            // Features past the last are never read.
+            for feature in inputs..inputs.next_multiple_of(LANES) {
+                (0..rows).for_each(|row| x[at(feature, row, rows)] = f32::NAN);
+            }
+            let start = noise.vec(outputs.next_multiple_of(LANES) * rows);
+            for accumulate in [false, true] {
+                let results = Kernels::available().into_iter().map(|set| {
+                    let mut y = start.clone();
+                    set.matmul(w, &x, rows, &mut y, accumulate);
+                    y
+                });
+                let results: Vec<_> = results.collect();
+                for out in 0..outputs {
+                    for row in 0..rows {
+                        let before = if accumulate { start[at(out, row, rows)].into() } else { 0.0f64 };
+                        let products = (0..inputs)
+                            .map(|i| f64::from(matrix[out * inputs + i]) * f64::from(x[at(i, row, rows)]));
+                        let expected = before + products.sum::<f64>();
+                        let found = f64::from(results[0][at(out, row, rows)]);
+                        assert!(
+                            (found - expected).abs() < 1e-5,
+                            "[{outputs}, {inputs}] x {rows}: {found}, not {expected}"
+                        );
+                    }
+                }
+                assert_same_bits(&results);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_may_be_split_anywhere() {
+    let mut noise = Noise(2);
+    let (outputs, inputs) = (48, 64);
+    let panels = pack(&noise.vec(outputs * inputs), outputs, inputs);
+    for rows in [1, 3, 6] {
+        let x = noise.vec(inputs * rows);
+        for set in Kernels::available() {
+            let mut whole = vec![0.0; outputs * rows];
+            set.matmul(Panels { data: &panels, inputs }, &x, rows, &mut whole, false);
+            let mut parts = vec![f32::NAN; outputs * rows];
+            for (i, y) in parts.chunks_exact_mut(rows * LANES).enumerate() {
+                let panel = &panels[i * inputs * LANES..][..inputs * LANES];
+                let (head, tail) = panel.split_at(16 * LANES);
+                set.matmul(Panels { data: head, inputs: 16 }, &x, rows, y, false);
+                set.matmul(Panels { data: tail, inputs: 48 }, &x[16 * rows..], rows, y, true);
+            }
+            assert_same_bits(&[whole, parts]);
+        }
+    }
+}
+
+#[test]
+fn rms_norm_is_its_formula() {
+    let mut noise = Noise(3);
+    for (features, rows) in [(1, 1), (16, 3), (33, 2), (192, 7), (576, 1)] {
+        let weight = noise.vec(features);
+        let mut x = vec![0.0; features.next_multiple_of(LANES) * rows];
+        for row in 0..rows {
+            (0..features).for_each(|feature| x[at(feature, row, rows)] = 3.0 * noise.next());
+        }
+        let results: Vec<_> = Kernels::available()
+            .into_iter()
+            .map(|set| {
+                let mut y = vec![f32::NAN; x.len()];
+                set.rms_norm(&x, rows, &weight, 1e-5, &mut y);
+                y
+            })
+            .collect();
+        for row in 0..rows {
+            let values: Vec<f64> = (0..features).map(|f| x[at(f, row, rows)].into()).collect();
+            let mean = values.iter().map(|v| v * v).sum::<f64>() / features as f64;
+            for feature in 0..features {
+                let expected = values[feature] / (mean + 1e-5).sqrt() * f64::from(weight[feature]);
+                assert!((f64::from(results[0][at(feature, row, rows)]) - expected).abs() < 2e-6);
+            }
+            for feature in features..features.next_multiple_of(LANES) {
+                assert_eq!(results[0][at(feature, row, rows)], 0.0, "features past the last stay zero");
+            }
+        }
+        assert_same_bits(&results);
+    }
+}
+
+#[test]
+fn softmax_sums_to_one_over_the_first_positions() {
+    let mut noise = Noise(4);
+    for (len, rows) in [(1, 1), (15, 2), (16, 3), (17, 1), (100, 4), (1000, 1)] {
+        let scores: Vec<f32> =
+            noise.vec((len + 20_usize).next_multiple_of(LANES) * rows).iter().map(|x| x * 30.0).collect();
+        for row in 0..rows {
+            let results: Vec<_> = Kernels::available()
+                .into_iter()
+                .map(|set| {
+                    let mut y = scores.clone();
+                    set.softmax(&mut y, rows, row, len, 0.5);
+                    y
+                })
+                .collect();
+            let exps: Vec<f64> =
+                (0..len).map(|p| (0.5 * f64::from(scores[at(p, row, rows)])).exp()).collect();
+            let total: f64 = exps.iter().sum();
+            for position in 0..scores.len() / rows {
+                let expected = exps.get(position).map_or(0.0, |e| e / total);
+                let found = f64::from(results[0][at(position, row, rows)]);
+                assert!((found - expected).abs() < 1e-6 && (expected > 0.0 || found == 0.0));
+            }
+            let others = (0..rows).filter(|&other| other != row);
+            for other in others {
+                assert_eq!(
+                    results[0][at(0, other, rows)],
+                    scores[at(0, other, rows)],
+                    "only its own row changes"
+                );
+            }
+            assert_same_bits(&results);
+        }
+    }
+}
+
+#[test]
+fn silu_mul_and_add_are_their_formulas() {
+    let mut noise = Noise(5);
+    for (panels, rows) in [(1, 1), (3, 1), (2, 5)] {
+        let gate_up: Vec<f32> = noise.vec(2 * panels * rows * LANES).iter().map(|x| x * 20.0).collect();
+        let results: Vec<_> = Kernels::available()
+            .into_iter()
+            .map(|set| {
+                let mut y = vec![f32::NAN; panels * rows * LANES];
+                set.silu_mul(&gate_up, rows, &mut y);
+                set.add(&mut y, &gate_up[..panels * rows * LANES]);
+                y
+            })
+            .collect();
+        for (i, &found) in results[0].iter().enumerate() {
+            let (panel, inside) = (i / (rows * LANES), i % (rows * LANES));
+            let gate = f64::from(gate_up[2 * panel * rows * LANES + inside]);
+            let up = f64::from(gate_up[(2 * panel + 1) * rows * LANES + inside]);
+            let expected = gate / (1.0 + (-gate).exp()) * up + f64::from(gate_up[i]);
+            assert!(
+                (f64::from(found) - expected).abs() < 1e-6 * expected.abs().max(20.0),
+                "{found} {expected}"
+            );
+        }
+        assert_same_bits(&results);
+    }
+}
+
+#[test]
+fn exp_is_within_two_units_in_the_last_place() {
+    let mut worst = 0.0f64;
+    for i in -870_000..880_000 {
+        let x = i as f32 * 1e-4;
+        let expected = f64::from(x).exp();
+        worst = worst.max((f64::from(math::exp(x)) / expected - 1.0).abs());
+    }
+    assert!(worst < 2e-7, "relative error {worst:e}");
+    assert_eq!(math::exp(0.0), 1.0);
+    assert!(math::exp(f32::NEG_INFINITY) < 2e-38 && math::exp(f32::INFINITY) > 2e38);
+    assert!(math::exp(f32::NAN).is_nan());
+}
+
+#[test]
+fn sine_and_cosine_are_correctly_rounded_but_for_near_ties() {
+    for i in 0..200_000u32 {
+        // Up to 2^24, the largest position there can be.
+        let angle = (f64::from(i) * 83.886_08) as f32;
+        let (sin, cos) = sin_cos(angle);
+        let (expected_sin, expected_cos) = f64::from(angle).sin_cos();
+        assert!((f64::from(sin) - expected_sin).abs() < 6e-8, "sin {angle}");
+        assert!((f64::from(cos) - expected_cos).abs() < 6e-8, "cos {angle}");
+    }
+    assert_eq!(sin_cos(0.0), (0.0, 1.0));
+}
+
+#[test]
+fn a_missing_set_is_an_error_that_names_the_others() {
+    let error = Kernels::named("sse9").unwrap_err().to_string();
+    assert!(error.contains("scalar") && error.contains("sse9"), "{error}");
+    assert_eq!(Kernels::named("scalar").unwrap().name(), "scalar");
+    assert_eq!(Kernels::detect().name(), Kernels::available().pop().unwrap().name());
+}
+
+fn assert_same_bits(results: &[Vec<f32>]) {
+    let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for result in results {
+        assert_eq!(bits(result), bits(&results[0]));
+    }
+}

@@ -1,0 +1,95 @@
+//! A model: the blob, checked once, and the forward pass over it.
+
+mod attention;
+mod forward;
+mod kv_cache;
+mod rope;
+mod scratch;
+mod team;
+mod weights;
+
+use std::fmt;
+#[cfg(feature = "mmap")]
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) use self::forward::Forward;
+use crate::error::{Error, Result};
+use crate::format::{Config, Layout};
+use crate::storage::Storage;
+
+/// An opened blob. Clones share it; it may be used from any number of threads at once.
+#[derive(Clone)]
+pub struct Model(Arc<Inner>);
+
+struct Inner {
+    storage: Arc<Storage>,
+    layout: Layout,
+}
+
+impl Model {
+    /// Maps the blob at `path`: no weight is read, copied or parsed.
+    ///
+    /// The header, the directory with its hash, and every section's bounds, alignment, dtype and shape are checked; the
+    /// sections' content is not ([`crate::verify`] does that). The file must not be changed in place or truncated while
+    /// the model lives, see [`Storage::map`]; where that cannot be promised, use [`Model::read`].
+    #[cfg(feature = "mmap")]
+    pub fn open(path: impl AsRef<Path>) -> Result<Model> {
+        let path = path.as_ref();
+        Self::new(Storage::map(path).map_err(|source| Error::Io { path: path.into(), source })?)
+    }
+
+    /// Reads the blob at `path` into memory: for network mounts, and for files that others may change.
+    pub fn read(path: impl AsRef<std::path::Path>) -> Result<Model> {
+        let path = path.as_ref();
+        Self::new(Storage::read(path).map_err(|source| Error::Io { path: path.into(), source })?)
+    }
+
+    /// Uses a blob inside the program, see [`crate::include_blob!`].
+    pub fn from_static(bytes: &'static [u8]) -> Result<Model> {
+        Self::new(Storage::Static(bytes))
+    }
+
+    /// Takes a blob from memory, copying it to where it is aligned.
+    pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Result<Model> {
+        let bytes = bytes.as_ref();
+        let out_of_memory = |_| Error::OutOfMemory { what: "the blob", bytes: bytes.len() };
+        Self::new(Storage::from_bytes(bytes).map_err(out_of_memory)?)
+    }
+
+    fn new(storage: Storage) -> Result<Model> {
+        let layout = Layout::parse(storage.bytes())?;
+        Ok(Model(Arc::new(Inner { storage: Arc::new(storage), layout })))
+    }
+
+    /// The hyperparameters.
+    pub fn config(&self) -> &Config {
+        &self.0.layout.config
+    }
+
+    /// The blob's header, sections and where they lie.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// The blob's bytes.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.0.storage
+    }
+
+    /// The checkpoint's chat template, Jinja source, if it has one.
+    pub fn chat_template(&self) -> Result<Option<&str>> {
+        let Some(range) = &self.0.layout.chat_template else { return Ok(None) };
+        let bytes = &self.0.storage.bytes()[range.clone()];
+        std::str::from_utf8(bytes).map(Some).map_err(|_| {
+            let kind = crate::format::Kind::ChatTemplate.name();
+            crate::format::FormatError::Table { kind, problem: "not UTF-8".into() }.into()
+        })
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("config", self.config()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! The blob's sections as the numbers that the forward pass reads.
+
+use std::ops::Range;
+
+use super::Model;
+use crate::format::LayerSections;
+use crate::kernels::Panels;
+
+/// One decoder layer's numbers, in the order in which they are used.
+pub(super) struct LayerWeights<'a> {
+    /// `[hidden_size]`
+    pub input_layernorm: &'a [f32],
+    /// `[qkv_rows, hidden_size]`
+    pub qkv_proj: Panels<'a>,
+    /// `[hidden_size, attention_width]`
+    pub o_proj: Panels<'a>,
+    /// `[hidden_size]`
+    pub post_attention_layernorm: &'a [f32],
+    /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
+    pub gate_up_proj: Panels<'a>,
+    /// `[hidden_size, intermediate_size]`
+    pub down_proj: Panels<'a>,
+}
+
+impl Model {
+    pub(super) fn layer(&self, layer: usize) -> LayerWeights<'_> {
+        let sections: &LayerSections = &self.layout().weights.layers[layer];
+        let config = self.config();
+        LayerWeights {
+            input_layernorm: self.floats(&sections.input_layernorm),
+            qkv_proj: self.panels(&sections.qkv_proj, config.hidden_size),
+            o_proj: self.panels(&sections.o_proj, config.attention_width()),
+            post_attention_layernorm: self.floats(&sections.post_attention_layernorm),
+            gate_up_proj: self.panels(&sections.gate_up_proj, config.hidden_size),
+            down_proj: self.panels(&sections.down_proj, config.intermediate_size),
+        }
+    }
+
+    /// `[vocab_size, hidden_size]`
+    pub(super) fn embed_tokens(&self) -> Panels<'_> {
+        self.panels(&self.layout().weights.embed_tokens, self.config().hidden_size)
+    }
+
+    /// `[hidden_size]`
+    pub(super) fn norm(&self) -> &[f32] {
+        self.floats(&self.layout().weights.norm)
+    }
+
+    /// `[vocab_size, hidden_size]`
+    pub(super) fn lm_head(&self) -> Panels<'_> {
+        self.panels(&self.layout().weights.lm_head, self.config().hidden_size)
+    }
+
+    /// Rotary inverse frequencies, `[head_dim / 2]`.
+    pub(super) fn rope_inv_freq(&self) -> &[f32] {
+        self.floats(&self.layout().weights.rope_inv_freq)
+    }
+
+    fn panels(&self, range: &Range<usize>, inputs: usize) -> Panels<'_> {
+        Panels { data: self.floats(range), inputs }
+    }
+
+    /// `Layout::parse` checked that the range lies inside the blob, starts on a multiple of 64 and holds whole floats.
+    fn floats(&self, range: &Range<usize>) -> &[f32] {
+        bytemuck::cast_slice(&self.storage().bytes()[range.clone()])
+    }
+}

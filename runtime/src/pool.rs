@@ -1,0 +1,298 @@
+//! Worker threads for steps of a few microseconds: they spin briefly for the next step, then park.
+//!
+//! The calling thread always works too, and a step ends when its tasks are done, not when every worker has woken up to
+//! see it. So a parked or preempted worker costs speed, never a wait, and a pool of one thread is just a loop.
+
+use std::any::Any;
+use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Rounds a worker spins before it parks: around 100 µs, longer than what lies between two steps of a token.
+const SPINS_BEFORE_PARKING: u32 = 5_000;
+/// Rounds the caller spins for the last task before it lets other threads run.
+const SPINS_BEFORE_YIELDING: u32 = 10_000;
+
+/// A fixed number of threads that share the tasks of one step at a time.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// One step: a function to call once for each index below `tasks`.
+struct Job<'a> {
+    task: &'a (dyn Fn(usize) + Sync),
+    tasks: usize,
+}
+
+struct Shared {
+    /// The step's number in the upper half, its tasks not yet claimed in the lower. Claiming one is a decrement that
+    /// fails if either half has changed, so a late worker can never claim a task of a step it did not see.
+    claims: AtomicU64,
+    /// The current step. Only read by a thread that has claimed a task of it, which keeps it alive.
+    job: AtomicPtr<Job<'static>>,
+    /// Tasks of the current step that have ended.
+    done: AtomicUsize,
+    /// Workers that are parked or about to be.
+    parked: AtomicUsize,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+    /// What the first task that panicked in this step said.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Pool {
+    /// A pool of `threads` threads, the caller's included.
+    pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
+        let shared = Arc::new(Shared {
+            claims: AtomicU64::new(0),
+            job: AtomicPtr::new(ptr::null_mut()),
+            done: AtomicUsize::new(0),
+            parked: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            wake: Condvar::new(),
+            panic: Mutex::new(None),
+        });
+        let mut pool = Pool { shared, workers: Vec::new() };
+        for i in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let worker = thread::Builder::new().name(format!("smolrun-{i}"));
+            pool.workers.push(worker.spawn(move || shared.work())?);
+        }
+        Ok(pool)
+    }
+
+    /// Threads that work on a step, the caller's included.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended.
+    ///
+    /// `&mut self`: there is one step at a time.
+    pub(crate) fn run(&mut self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.workers.is_empty() || tasks < 2 {
+            return (0..tasks).for_each(task);
+        }
+        let job = Job { task, tasks };
+        self.shared.publish(&job);
+        self.shared.claim_all();
+        self.shared.wait_for_end(tasks);
+        let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Splits `data`, a number of units of `unit` elements, into at most `tasks` runs of whole units, as equal as can
+    /// be, and calls `f(first unit, run)` for each.
+    pub(crate) fn split<T: Send>(
+        &mut self,
+        data: &mut [T],
+        unit: usize,
+        tasks: usize,
+        f: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        self.split_two(data, unit, &mut [(); 0], 0, tasks, |first, run, _| f(first, run));
+    }
+
+    /// [`Pool::split`] for two slices with the same number of units: `f(first unit, run of a, run of b)`.
+    pub(crate) fn split_two<A: Send, B: Send>(
+        &mut self,
+        a: &mut [A],
+        unit_a: usize,
+        b: &mut [B],
+        unit_b: usize,
+        tasks: usize,
+        f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    ) {
+        let units = a.len() / unit_a;
+        assert!(a.len() == units * unit_a && b.len() == units * unit_b, "whole units, as many in both");
+        let tasks = tasks.clamp(1, units.max(1));
+        let (a, b) = (Base(a.as_mut_ptr()), Base(b.as_mut_ptr()));
+        self.run(tasks, &|task| {
+            let (first, end) = (units * task / tasks, units * (task + 1) / tasks);
+            // SAFETY: `first <= end <= units` and each unit lies in one task's run only: the runs are disjoint pieces
+            // of `a` and `b`, which stay exclusively borrowed until `run` returns, after the last task has ended.
+            let (a, b) = unsafe { (a.run(first, end, unit_a), b.run(first, end, unit_b)) };
+            f(first, a, b);
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.shared.wake_parked();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join(); // a worker catches what its tasks throw, so there is nothing to learn here
+        }
+    }
+}
+
+impl Shared {
+    /// Makes `job` the current step and wakes who is parked. The step before has ended: no thread uses its job.
+    fn publish(&self, job: &Job<'_>) {
+        self.done.store(0, Relaxed);
+        self.job.store(ptr::from_ref(job).cast_mut().cast(), Relaxed);
+        let step = (self.claims.load(Relaxed) >> 32).wrapping_add(1);
+        // SeqCst, with `parked` in `wake_parked` and `park`: either this thread sees the worker that is about to park,
+        // or that worker sees this step.
+        self.claims.store(step << 32 | job.tasks as u64 & u64::from(u32::MAX), SeqCst);
+        self.wake_parked();
+    }
+
+    /// Works on the current step until none of its tasks is left to claim.
+    fn claim_all(&self) {
+        let mut claims = self.claims.load(Acquire);
+        while claims & u64::from(u32::MAX) != 0 {
+            match self.claims.compare_exchange_weak(claims, claims - 1, Acquire, Acquire) {
+                Ok(_) => {
+                    self.run_task(claims & u64::from(u32::MAX));
+                    claims = self.claims.load(Acquire);
+                }
+                Err(now) => claims = now,
+            }
+        }
+    }
+
+    /// Runs the claimed task of the current step: the one with `left` unclaimed tasks from itself on.
+    fn run_task(&self, left: u64) {
+        // SAFETY: the caller has claimed a task of the current step and not ended it, so `Pool::run` is still waiting
+        // in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
+        let job = unsafe { &*self.job.load(Relaxed) };
+        let index = job.tasks - left as usize;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index))) {
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+        self.done.fetch_add(1, Release);
+    }
+
+    fn wait_for_end(&self, tasks: usize) {
+        let mut spins = 0;
+        while self.done.load(Acquire) != tasks {
+            spins += 1;
+            if spins < SPINS_BEFORE_YIELDING { spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        while !self.stop.load(SeqCst) {
+            self.claim_all();
+            let seen = self.claims.load(Acquire);
+            let is_idle = || self.claims.load(SeqCst) == seen && !self.stop.load(SeqCst);
+            let mut spins = 0;
+            while is_idle() {
+                spins += 1;
+                if spins < SPINS_BEFORE_PARKING { spin_loop() } else { self.park(&is_idle) }
+            }
+        }
+    }
+
+    fn park(&self, is_idle: &dyn Fn() -> bool) {
+        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.parked.fetch_add(1, SeqCst);
+        while is_idle() {
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.parked.fetch_sub(1, SeqCst);
+    }
+
+    fn wake_parked(&self) {
+        if self.parked.load(SeqCst) > 0 {
+            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.wake.notify_all();
+        }
+    }
+}
+
+/// The start of a slice that several threads write disjoint runs of.
+struct Base<T>(*mut T);
+
+// SAFETY: a `Base` only hands out disjoint runs (the contract of `run`), which may be sent to threads when `T` may.
+unsafe impl<T: Send> Sync for Base<T> {}
+
+impl<T> Base<T> {
+    /// The units `first..end` of `unit` elements.
+    ///
+    /// # Safety
+    /// They lie inside the slice, which is exclusively borrowed for `'a`, and no other call's units overlap them.
+    #[allow(clippy::mut_from_ref)] // the contract above is what makes the slices exclusive
+    unsafe fn run<'a>(&self, first: usize, end: usize, unit: usize) -> &'a mut [T] {
+        // SAFETY: inside the slice, initialised and exclusive by the contract above.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(first * unit), (end - first) * unit) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_task_runs_once_in_every_step() {
+        for threads in [1, 2, 3, 8] {
+            let mut pool = Pool::new(threads).unwrap();
+            assert_eq!(pool.threads(), threads);
+            for step in 0..2_000 {
+                let counts: Vec<_> = (0..step % 40).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(counts.len(), &|i| {
+                    counts[i].fetch_add(1, Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn parked_workers_wake_up() {
+        let mut pool = Pool::new(2).unwrap();
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(5));
+            // Both tasks must be running at once for either to end.
+            let met = AtomicUsize::new(0);
+            pool.run(2, &|_| {
+                met.fetch_add(1, SeqCst);
+                while met.load(SeqCst) < 2 {
+                    thread::yield_now();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn splits_are_disjoint_whole_and_in_place() {
+        let mut pool = Pool::new(3).unwrap();
+        for units in [0usize, 1, 2, 7, 36] {
+            for tasks in [1, 2, 5, 100] {
+                let (mut a, mut b) = (vec![0; units * 3], vec![0; units * 2]);
+                pool.split_two(&mut a, 3, &mut b, 2, tasks, |first, a, b| {
+                    assert_eq!(a.len() / 3, b.len() / 2);
+                    a.iter_mut().zip(first * 3..).for_each(|(x, i)| *x += i);
+                    b.iter_mut().zip(first * 2..).for_each(|(x, i)| *x += i);
+                });
+                assert!(a.iter().enumerate().all(|(i, &x)| x == i));
+                assert!(b.iter().enumerate().all(|(i, &x)| x == i));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_task_reaches_the_caller_and_the_pool_lives_on() {
+        let mut pool = Pool::new(2).unwrap();
+        let step = catch_unwind(AssertUnwindSafe(|| pool.run(8, &|i| assert_ne!(i, 5, "the fifth"))));
+        assert!(step.is_err());
+        let calls = AtomicUsize::new(0);
+        pool.run(8, &|_| {
+            calls.fetch_add(1, Relaxed);
+        });
+        assert_eq!(calls.load(Relaxed), 8);
+    }
+}
