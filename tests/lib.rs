@@ -1,5 +1,7 @@
 //! What the tests share.
 
+pub mod common;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

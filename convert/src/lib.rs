@@ -1,3 +1,26 @@
-//! From a checkpoint to a blob.
+//! From a checkpoint to a blob: everything slow, fallible or clever, done once.
+//!
+//! [`convert`] reads a Hugging Face checkpoint and writes the file that `smolrun` maps. Nothing is written before the
+//! whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
 
+pub mod chat_template;
+pub mod check;
+pub mod config_json;
+pub mod convert;
+pub mod error;
+pub mod inspect;
+pub mod json;
+pub mod metadata;
+pub mod pack;
+pub mod plan;
+pub mod progress;
+pub mod source;
+pub mod temp_file;
+pub mod tensor_map;
 pub mod tokenizer_json;
+pub mod verify;
+pub mod write;
+
+pub use self::convert::{Options, Summary, convert};
+pub use self::error::{Error, Result};
+pub use self::progress::Progress;

@@ -1,3 +1,87 @@
 //! The `smolconv` program.
 
-fn main() {}
+mod args;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{ExitCode, exit};
+use std::time::Instant;
+
+use clap::{CommandFactory, Parser};
+use smolconv::{Error, Progress, convert, inspect, temp_file, verify};
+
+use self::args::{Cli, Command, Convert};
+
+/// What a shell calls a program that an interrupt ended.
+const INTERRUPTED: i32 = 130;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("smolconv: error: {}", one_line(&error.to_string()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Error> {
+    match (&cli.command, &cli.convert) {
+        (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
+        (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
+        (None, Some(convert)) => run_convert(convert),
+        (None, None) => {
+            Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE").exit()
+        }
+    }
+}
+
+fn run_convert(args: &Convert) -> Result<(), Error> {
+    // Without the handler an interrupt still ends the program; it only leaves a temporary file.
+    let _ = ctrlc::set_handler(|| {
+        let _keep = temp_file::remove_all();
+        exit(INTERRUPTED);
+    });
+    let start = Instant::now();
+    let options = args.options();
+    let progress = Progress::new(args.quiet);
+    let summary = convert(&options, &progress)?;
+    drop(progress);
+    if !args.quiet {
+        let (out, seconds) = (options.out.display(), start.elapsed().as_secs_f64());
+        let megabytes = summary.file_len as f64 / 1e6;
+        eprintln!("smolconv: {out}: {megabytes:.1} MB in {} sections, {seconds:.1} s", summary.sections);
+    }
+    Ok(())
+}
+
+fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
+    let found = inspect::inspect(blob)?;
+    let text = if json { format!("{found:#}\n") } else { inspect::to_text(&found) };
+    // A reader that has seen enough, such as `head`, is no failure.
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".into(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn run_verify(blob: &Path, quiet: bool) -> Result<(), Error> {
+    let layout = verify::verify(blob, &Progress::new(quiet))?;
+    if !quiet {
+        let (sections, bytes) = (layout.sections.len(), layout.header.file_len);
+        eprintln!(
+            "smolconv: {}: {sections} sections, {bytes} bytes, all as they were written",
+            blob.display()
+        );
+    }
+    Ok(())
+}
+
+/// Names from a checkpoint may hold anything; an error stays one line and leaves the terminal alone.
+fn one_line(message: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    message.chars().map(escape).collect()
+}

@@ -27,6 +27,7 @@ mod model;
 mod pool;
 pub mod storage;
 pub mod tokenizer;
+mod verify;
 
 pub use self::error::{Error, Result};
 #[cfg(feature = "chat")]
@@ -37,6 +38,7 @@ pub use self::generate::{
 pub use self::kernels::Kernels;
 pub use self::model::Model;
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
+pub use self::verify::verify;
 
 /// The bytes of a blob inside the program, aligned as [`Model::from_static`] needs them.
 ///

@@ -5,6 +5,7 @@ mod aligned;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 pub use self::aligned::AlignedBuf;
@@ -61,6 +62,22 @@ impl Storage {
             Storage::Mapped(map) => map,
             Storage::Owned(bytes) => bytes,
             Storage::Static(bytes) => bytes,
+        }
+    }
+
+    /// Takes the pages of `range` out of this process's memory if they are mapped, for readers that pass over a file
+    /// once. They stay in the page cache and come back when they are touched.
+    pub fn release(&self, range: Range<usize>) {
+        match self {
+            #[cfg(all(feature = "mmap", unix))]
+            Storage::Mapped(map) if range.start < range.end && range.end <= map.len() => {
+                let advice = memmap2::UncheckedAdvice::DontNeed;
+                // SAFETY: the map is a shared, read-only one of a file, so that a page taken out of it is mapped
+                // again from that file, with the same bytes, when it is next touched. The range lies inside.
+                // It is only advice: where it fails, the pages stay.
+                let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+            }
+            _ => {}
         }
     }
 }

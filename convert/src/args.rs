@@ -1,0 +1,87 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use smolconv::Options;
+
+const EXAMPLES: &str = "\
+Examples:
+  smolconv models/tales-4m -o tales.bin
+  smolconv model.safetensors --config config.json --tokenizer tokenizer.json -o smol.bin
+  smolconv model.safetensors.index.json -o smol.bin --force
+  smolconv inspect smol.bin --json
+  smolconv verify smol.bin";
+
+/// Converts a Hugging Face checkpoint into one file that smolrun maps and runs.
+#[derive(Parser)]
+#[command(name = "smolconv", version, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) convert: Option<Convert>,
+}
+
+#[derive(Args)]
+pub(crate) struct Convert {
+    /// A model.safetensors, a model.safetensors.index.json with its shards beside it, or the directory that holds them
+    source: PathBuf,
+    /// The file to write
+    #[arg(short, long, value_name = "OUT")]
+    out: PathBuf,
+    /// The model's config [default: config.json beside SOURCE]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The tokenizer [default: tokenizer.json beside SOURCE]
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// How the weights are stored
+    #[arg(long, value_enum, default_value = "f32")]
+    dtype: DtypeArg,
+    /// Replace OUT if it exists
+    #[arg(long)]
+    force: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DtypeArg {
+    F32,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show a blob's header, config, sections and metadata
+    Inspect {
+        /// The file to read
+        blob: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check every byte of a blob against its checksums
+    Verify {
+        /// The file to read
+        blob: PathBuf,
+        /// Say nothing but errors
+        #[arg(short, long)]
+        quiet: bool,
+    },
+}
+
+impl Convert {
+    pub(crate) fn options(&self) -> Options {
+        let DtypeArg::F32 = self.dtype; // there is no other yet
+        Options {
+            source: self.source.clone(),
+            out: self.out.clone(),
+            config: self.config.clone(),
+            tokenizer: self.tokenizer.clone(),
+            force: self.force,
+        }
+    }
+}

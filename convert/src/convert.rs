@@ -1,0 +1,174 @@
+//! The whole way from a checkpoint to a blob.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use smolrun::format::Kind;
+
+use crate::chat_template;
+use crate::check;
+use crate::config_json::{self, ModelConfig};
+use crate::error::{Error, Result};
+use crate::json::Document;
+use crate::metadata::Metadata;
+use crate::plan::{Spec, plan};
+use crate::progress::Progress;
+use crate::source::{self, Source};
+use crate::temp_file::{self, TempFile};
+use crate::tensor_map::{self, Binding};
+use crate::tokenizer_json::{self, TokenizerTables};
+use crate::verify::verify;
+use crate::write::{Content, Section, write};
+
+/// What to convert, and where to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A `.safetensors` file, an index of several, or the directory that holds them.
+    pub source: PathBuf,
+    /// The blob.
+    pub out: PathBuf,
+    /// `config.json`, where it does not lie beside the source.
+    pub config: Option<PathBuf>,
+    /// `tokenizer.json`, where it does not lie beside the source.
+    pub tokenizer: Option<PathBuf>,
+    /// Whether an existing blob may be replaced.
+    pub force: bool,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the blob.
+    pub file_len: u64,
+    /// Its sections.
+    pub sections: usize,
+}
+
+/// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
+pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
+    temp_file::check_target(&options.out, options.force)?;
+    let checkpoint = Checkpoint::open(options)?;
+    checkpoint.refuse_as_target(&options.out)?;
+    let ModelConfig { config, rope_inv_freq, model_type } =
+        config_json::read(&checkpoint.config, checkpoint.generation_config.as_ref())?;
+    let bindings = tensor_map::bind(&config, &checkpoint.source)?;
+    let template =
+        chat_template::read(checkpoint.chat_template.as_ref(), checkpoint.tokenizer_config.as_ref())?;
+    let tables = tokenizer_json::compile(&checkpoint.tokenizer.bytes, config.vocab_size)
+        .map_err(|source| Error::Tokenizer { path: checkpoint.tokenizer.path.clone(), source })?;
+
+    let hashes = check::check(&checkpoint.source, progress)?;
+    let metadata = Metadata::new(model_type, &checkpoint.source, &hashes, &checkpoint.documents());
+
+    let mut sections = vec![
+        bytes_section(Kind::Config, 1, config.to_bytes().to_vec()),
+        bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&rope_inv_freq).to_vec()),
+    ];
+    sections.extend(tokenizer_sections(tables));
+    sections.extend(template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
+    sections.extend(weight_sections(bindings, config.tie_word_embeddings));
+    sections.push(bytes_section(Kind::Metadata, 1, metadata.to_json()));
+
+    write_blob(&sections, &checkpoint.source, options, progress)
+}
+
+/// To a temporary file that gets its name once it was read back and found to be right.
+fn write_blob(
+    sections: &[Section],
+    source: &Source,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Summary> {
+    let specs: Vec<Spec> = sections.iter().map(|section| section.spec).collect();
+    let too_large =
+        || Error::output(&options.out, "the blob would have more sections or bytes than a blob can");
+    let plan = plan(&specs).ok_or_else(too_large)?;
+    let summary = Summary { file_len: plan.file_len, sections: plan.entries.len() };
+    let (temp, file) = TempFile::create(&options.out, options.force)?;
+    write(sections, plan, source, file, temp.path(), progress)?;
+    verify(temp.path(), progress)?;
+    temp.persist()?;
+    Ok(summary)
+}
+
+/// The files of a checkpoint: the small ones read, of the weights the headers.
+struct Checkpoint {
+    source: Source,
+    config: Document,
+    tokenizer: Document,
+    generation_config: Option<Document>,
+    tokenizer_config: Option<Document>,
+    chat_template: Option<Document>,
+}
+
+impl Checkpoint {
+    fn open(options: &Options) -> Result<Checkpoint> {
+        let weights = source::find(&options.source)?;
+        let beside = |name: &str| weights.with_file_name(name);
+        let named = |option: &Option<PathBuf>, name| option.clone().unwrap_or_else(|| beside(name));
+        Ok(Checkpoint {
+            config: Document::read(&named(&options.config, "config.json"))?,
+            tokenizer: Document::read(&named(&options.tokenizer, "tokenizer.json"))?,
+            generation_config: Document::read_optional(&beside("generation_config.json"))?,
+            tokenizer_config: Document::read_optional(&beside("tokenizer_config.json"))?,
+            chat_template: Document::read_optional(&beside("chat_template.jinja"))?,
+            source: Source::open(&weights)?,
+        })
+    }
+
+    /// Every file that was read whole.
+    fn documents(&self) -> Vec<&Document> {
+        let optional =
+            [&self.source.index, &self.generation_config, &self.tokenizer_config, &self.chat_template];
+        [&self.config, &self.tokenizer].into_iter().chain(optional.into_iter().flatten()).collect()
+    }
+
+    /// `--force` must not cost somebody their checkpoint.
+    fn refuse_as_target(&self, out: &Path) -> Result<()> {
+        let Ok(out_path) = fs::canonicalize(out) else { return Ok(()) };
+        let weights = self.source.files.iter().map(|file| &file.path);
+        let mut paths = weights.chain(self.documents().into_iter().map(|document| &document.path));
+        match paths.any(|path| fs::canonicalize(path).is_ok_and(|path| path == out_path)) {
+            true => Err(Error::output(out, "expected another file than those of the checkpoint")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A table of `columns` columns of the kind's dtype.
+fn bytes_section(kind: Kind, columns: u64, bytes: Vec<u8>) -> Section<'static> {
+    let rows = bytes.len() as u64 / (columns * kind.dtype().size());
+    Section { spec: Spec { kind, layer: None, shape: [rows, columns] }, content: Content::Bytes(bytes) }
+}
+
+fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
+    let table = |kind, columns, bytes: &[u8]| bytes_section(kind, columns, bytes.to_vec());
+    let mut sections = vec![
+        table(Kind::TokenOffsets, 1, bytemuck::cast_slice(&tables.token_offsets)),
+        table(Kind::TokenBytes, 1, &tables.token_bytes),
+        table(Kind::ByteTokens, 1, bytemuck::cast_slice(&tables.byte_tokens)),
+        table(Kind::Merges, 4, bytemuck::cast_slice(&tables.merges)),
+        table(Kind::AddedTokens, 2, bytemuck::cast_slice(&tables.added_tokens)),
+    ];
+    for (stage, bytes) in (0u32..).zip(tables.stages) {
+        let mut section = bytes_section(Kind::Pretokenizer, 1, bytes);
+        section.spec.layer = Some(stage);
+        sections.push(section);
+    }
+    sections
+}
+
+/// All vectors, which then lie together with the small tables, then the matrices in the order of the forward pass. A
+/// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows.
+fn weight_sections<'a>(bindings: Vec<Binding<'a>>, tied: bool) -> Vec<Section<'a>> {
+    let (vectors, mut matrices): (Vec<_>, Vec<_>) =
+        bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
+    if tied {
+        matrices.sort_by_key(|binding| binding.kind == Kind::EmbedTokens); // stable
+    }
+    let section = |binding: Binding<'a>| Section {
+        spec: Spec { kind: binding.kind, layer: binding.layer, shape: binding.shape },
+        content: Content::Tensors(binding),
+    };
+    vectors.into_iter().chain(matrices).map(section).collect()
+}

@@ -1,0 +1,130 @@
+//! What can be wrong with a checkpoint, said in one line as what, expected, found and where.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::tokenizer_json::TokenizerError;
+
+/// Why a checkpoint was not converted, or a blob not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be opened, read or written.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file of the checkpoint is not what it should be.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, in words.
+        problem: String,
+    },
+    /// A field of a JSON file has a value that cannot be converted.
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field's name.
+        field: String,
+        /// What it should have been.
+        expected: String,
+        /// What it was.
+        found: String,
+    },
+    /// A tensor is missing, superfluous, or not what the config asks for.
+    Tensor {
+        /// Its name in the checkpoint.
+        name: String,
+        /// What is wrong, in words.
+        problem: String,
+    },
+    /// The tokenizer is not one that can be compiled.
+    Tokenizer {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TokenizerError,
+    },
+    /// The blob may not be written where it should go.
+    Output {
+        /// Where it should have gone.
+        path: PathBuf,
+        /// What is wrong, in words.
+        problem: String,
+    },
+    /// A blob cannot be read, or is not as it was written.
+    Blob {
+        /// The blob.
+        path: PathBuf,
+        /// What `smolrun` found.
+        source: smolrun::Error,
+    },
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An operation on `path` failed: for `map_err`.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+        |source| Error::Io { path: path.to_owned(), source }
+    }
+
+    /// `path` is not what it should be.
+    pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Error {
+        Error::File { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// A tensor is not what it should be.
+    pub(crate) fn tensor(name: &str, problem: impl Into<String>) -> Error {
+        Error::Tensor { name: name.to_owned(), problem: problem.into() }
+    }
+
+    /// No blob may be written to `path`.
+    pub(crate) fn output(path: &Path, problem: impl Into<String>) -> Error {
+        Error::Output { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// The blob at `path` is not one: for `map_err`.
+    pub(crate) fn blob<E: Into<smolrun::Error>>(path: &Path) -> impl FnOnce(E) -> Error + '_ {
+        |source| Error::Blob { path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::File { path, problem } | Error::Output { path, problem } => {
+                write!(f, "{}: {problem}", path.display())
+            }
+            Error::Field { path, field, expected, found } => {
+                write!(f, "{}: {field}: expected {expected}, found {found}", path.display())
+            }
+            Error::Tensor { name, problem } => write!(f, "tensor {name}: {problem}"),
+            Error::Tokenizer { path, source } => {
+                let problem = source.to_string();
+                let problem = problem.strip_prefix("tokenizer.json: ").unwrap_or(&problem); // the path says it
+                write!(f, "{}: {problem}", path.display())
+            }
+            // Of an I/O error the runtime names the path itself.
+            Error::Blob { source: source @ smolrun::Error::Io { .. }, .. } => source.fmt(f),
+            Error::Blob { path, source } => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            Error::Tokenizer { source, .. } => Some(source),
+            Error::Blob { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Tensor bytes to panels of f32: sixteen rows side by side, `[out/16][in][16]`.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+use smolrun::format::PANEL;
+
+use crate::error::Result;
+use crate::source::{Dtype, Source, Tensor};
+use crate::tensor_map::{Arrangement, Binding, PanelRows};
+
+/// Bytes packed at a time: enough to keep all cores busy, little enough to stay small in memory.
+const CHUNK_LEN: usize = 8 << 20;
+
+/// A section's pieces in file order: ranges of its panels that make about [`CHUNK_LEN`] bytes. A vector is one piece.
+pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
+    if binding.arrangement == Arrangement::Vector {
+        return std::iter::once(0..1).collect();
+    }
+    let panel_len = binding.columns() * PANEL * size_of::<f32>();
+    let step = (CHUNK_LEN / panel_len).max(1);
+    let panels = binding.panels();
+    (0..panels).step_by(step).map(|start| start..panels.min(start + step)).collect()
+}
+
+/// The numbers of one of a section's [`pieces`].
+pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<Vec<f32>> {
+    if binding.arrangement == Arrangement::Vector {
+        let tensor = binding.tensors[0];
+        let mut packed = vec![0.0; tensor.shape[0]];
+        Rows::default().read(source, tensor, 0, &mut packed)?;
+        return Ok(packed);
+    }
+    let panel_len = binding.columns() * PANEL;
+    let mut packed = vec![0.0; piece.len() * panel_len];
+    let panels = packed.par_chunks_exact_mut(panel_len).zip(piece);
+    panels.try_for_each_init(Rows::default, |rows, (panel, index)| {
+        pack_panel(source, binding.panel_rows(index), rows, panel)
+    })?;
+    Ok(packed)
+}
+
+/// Fills `panel`, which is zero, with the rows of `from`.
+fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f32]) -> Result<()> {
+    let columns = from.tensor.shape[1];
+    let mut values = std::mem::take(&mut rows.values);
+    values.resize(from.count * columns, 0.0);
+    rows.read(source, from.tensor, from.first * columns, &mut values)?;
+    for (row, values) in values.chunks_exact(columns).enumerate() {
+        for (column, &value) in panel.chunks_exact_mut(PANEL).zip(values) {
+            column[row] = value;
+        }
+    }
+    rows.values = values;
+    Ok(())
+}
+
+/// Memory for rows on their way, used again for every panel that a thread packs.
+#[derive(Default)]
+struct Rows {
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+}
+
+impl Rows {
+    /// Reads elements of `tensor` from index `first` on until `values` is full.
+    fn read(&mut self, source: &Source, tensor: &Tensor, first: usize, values: &mut [f32]) -> Result<()> {
+        let size = tensor.dtype.bitsize() / 8;
+        self.bytes.resize(values.len() * size, 0);
+        // Both stay inside the tensor, whose byte range was checked to lie in the file.
+        let offset = tensor.offset + (first * size) as u64;
+        source.files[tensor.file].read_at(&mut self.bytes, offset)?;
+        decode(tensor.dtype, &self.bytes, values);
+        Ok(())
+    }
+}
+
+/// Little-endian numbers as f32, exactly. `tensor_map` lets no other dtype come here.
+fn decode(dtype: Dtype, bytes: &[u8], values: &mut [f32]) {
+    match dtype {
+        Dtype::BF16 => decode_with(bytes, values, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        Dtype::F16 => decode_with(bytes, values, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        _ => decode_with(bytes, values, f32::from_le_bytes),
+    }
+}
+
+fn decode_with<const N: usize>(bytes: &[u8], values: &mut [f32], decode: impl Fn([u8; N]) -> f32) {
+    let (elements, _) = bytes.as_chunks::<N>();
+    for (value, &element) in values.iter_mut().zip(elements) {
+        *value = decode(element);
+    }
+}

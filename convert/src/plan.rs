@@ -1,0 +1,69 @@
+//! Where every section goes: pure arithmetic, done before a byte is written.
+
+use smolrun::format::{ENTRY_LEN, Entry, HEADER_LEN, Kind, MAX_SECTIONS};
+
+/// What a section is, before it has a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What it holds.
+    pub kind: Kind,
+    /// Its layer or, of a pre-tokenizer stage, its number.
+    pub layer: Option<u32>,
+    /// Its shape in the directory.
+    pub shape: [u64; 2],
+}
+
+/// Every section's entry, complete but for its hash.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The directory.
+    pub entries: Vec<Entry>,
+    /// Bytes of the whole file.
+    pub file_len: u64,
+}
+
+/// Puts sections one after the other, each at the next offset that its alignment allows.
+///
+/// `None` when the file would not fit 64 bits or has more sections than the format allows.
+pub fn plan(specs: &[Spec]) -> Option<Plan> {
+    if specs.len() > MAX_SECTIONS as usize {
+        return None;
+    }
+    let mut end = (HEADER_LEN as u64).checked_add((specs.len() * ENTRY_LEN) as u64)?;
+    let mut entries = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let mut entry = Entry::new(spec.kind, spec.layer, spec.shape)?;
+        entry.offset = end.checked_next_multiple_of(spec.kind.alignment())?;
+        end = entry.offset.checked_add(entry.length)?;
+        entries.push(entry);
+    }
+    Some(Plan { entries, file_len: end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(kind: Kind, shape: [u64; 2]) -> Spec {
+        Spec { kind, layer: None, shape }
+    }
+
+    #[test]
+    fn sections_are_aligned_and_adjacent() {
+        let specs =
+            [spec(Kind::Config, [256, 1]), spec(Kind::EmbedTokens, [17, 3]), spec(Kind::Metadata, [5, 1])];
+        let plan = plan(&specs).unwrap();
+        let places: Vec<_> = plan.entries.iter().map(|entry| (entry.offset, entry.length)).collect();
+        // 128 + 3 * 96 = 416; 17 rows are two panels of 16.
+        assert_eq!(places, [(448, 256), (4096, 32 * 3 * 4), (4480, 5)]);
+        assert_eq!(plan.file_len, 4485);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_none() {
+        assert!(plan(&[spec(Kind::EmbedTokens, [u64::MAX, 2])]).is_none());
+        let half = spec(Kind::Metadata, [u64::MAX / 2, 1]);
+        assert!(plan(&[half, half, half]).is_none());
+        assert!(plan(&vec![half; MAX_SECTIONS as usize + 1]).is_none());
+    }
+}

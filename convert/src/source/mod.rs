@@ -1,0 +1,132 @@
+//! The tensors of a checkpoint: where they lie, and how their bytes are read.
+
+mod safetensors;
+mod shards;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::safetensors::MAX_HEADER_LEN;
+pub use ::safetensors::Dtype;
+
+use crate::error::{Error, Result};
+use crate::json::Document;
+
+/// One file with tensors.
+#[derive(Debug)]
+pub struct SourceFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub len: u64,
+    /// Where its tensors start.
+    pub data_start: u64,
+    file: File,
+}
+
+impl SourceFile {
+    /// Fills `buffer` from `offset` on.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        read_exact_at(&self.file, buffer, offset).map_err(Error::io(&self.path))
+    }
+}
+
+/// One tensor as its file's header describes it.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: String,
+    /// Index of its file in [`Source::files`].
+    pub file: usize,
+    /// Type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Where it starts in its file.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// Every tensor of a checkpoint.
+#[derive(Debug)]
+pub struct Source {
+    /// The files that hold the tensors.
+    pub files: Vec<SourceFile>,
+    /// The tensors by name.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// The index that names the files, where there are several.
+    pub index: Option<Document>,
+}
+
+impl Source {
+    /// Reads the headers of the checkpoint at `path`: a `.safetensors` file or an index of such files.
+    pub fn open(path: &Path) -> Result<Source> {
+        let is_index = path.extension().is_some_and(|extension| extension == "json");
+        if is_index { shards::open(path) } else { Source::single(path) }
+    }
+
+    fn single(path: &Path) -> Result<Source> {
+        let mut source = Source { files: Vec::new(), tensors: BTreeMap::new(), index: None };
+        source.add(path)?;
+        Ok(source)
+    }
+
+    /// Adds the tensors of the file at `path`; none of them may be there already.
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let index = self.files.len();
+        let (file, tensors) = safetensors::open(path, index)?;
+        self.files.push(file);
+        for tensor in tensors {
+            if let Some(other) = self.tensors.get(&tensor.name) {
+                let (first, second) = (self.files[other.file].path.display(), path.display());
+                return Err(Error::tensor(
+                    &tensor.name,
+                    format!("expected it once, found it in {first} and {second}"),
+                ));
+            }
+            self.tensors.insert(tensor.name.clone(), tensor);
+        }
+        Ok(())
+    }
+
+    /// The tensors of file `index` in the order of their bytes.
+    pub fn tensors_of(&self, index: usize) -> Vec<&Tensor> {
+        let mut tensors: Vec<&Tensor> = self.tensors.values().filter(|tensor| tensor.file == index).collect();
+        tensors.sort_by_key(|tensor| (tensor.offset, tensor.len));
+        tensors
+    }
+}
+
+/// The checkpoint that `path` means: itself, or what the directory at `path` holds.
+pub fn find(path: &Path) -> Result<PathBuf> {
+    if !path.metadata().map_err(Error::io(path))?.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let names = ["model.safetensors", "model.safetensors.index.json"];
+    let mut found = names.iter().map(|name| path.join(name)).filter(|path| path.exists());
+    found.next().ok_or_else(|| {
+        Error::file(path, format!("expected {} or {} in this directory, found neither", names[0], names[1]))
+    })
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The programs of this workspace, built as the tests were.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// What a program did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit code; -1 if a signal ended it.
+    pub code: i32,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+/// Runs `program` (see [`program`]) with `args` until it ends.
+pub fn run<S: AsRef<OsStr>>(name: &str, args: &[S]) -> Outcome {
+    let output = Command::new(program(name)).args(args).output().expect("a built program starts");
+    let Output { status, stdout, stderr } = output;
+    Outcome {
+        code: status.code().unwrap_or(-1),
+        stdout: String::from_utf8(stdout).expect("standard output is UTF-8"),
+        stderr: String::from_utf8(stderr).expect("standard error is UTF-8"),
+    }
+}
+
+/// Where the program `name` lies, for the profile and target that this test was built for.
+///
+/// Cargo does not build programs of other packages for a test, so the first call does.
+pub fn program(name: &str) -> PathBuf {
+    static PROFILE_DIR: OnceLock<PathBuf> = OnceLock::new();
+    PROFILE_DIR.get_or_init(build).join(format!("{name}{}", env::consts::EXE_SUFFIX))
+}
+
+/// Builds every program of the workspace; returns the directory they are in.
+fn build() -> PathBuf {
+    // <target>/[<triple>/]<profile>/deps/<test>
+    let test = env::current_exe().expect("a test knows its own path");
+    let profile_dir = test.ancestors().nth(2).expect("a test lies in a profile's directory").to_owned();
+    let above = profile_dir.parent().expect("a profile lies in a target directory");
+    let triple = (!above.join("CACHEDIR.TAG").exists()).then(|| above.file_name()).flatten();
+    let target_dir = if triple.is_some() { above.parent().unwrap_or(above) } else { above };
+    let profile = match profile_dir.file_name() {
+        Some(name) if name == "debug" => OsStr::new("dev"),
+        Some(name) => name,
+        None => OsStr::new("dev"),
+    };
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    cargo.args(["build", "--quiet", "--workspace", "--bins", "--profile"]).arg(profile);
+    cargo.arg("--target-dir").arg(target_dir);
+    if let Some(triple) = triple {
+        cargo.arg("--target").arg(triple);
+    }
+    assert!(cargo.status().expect("cargo starts").success(), "cargo builds the programs");
+    profile_dir
+}

@@ -1,0 +1,789 @@
+//! `smolconv` from outside: what it writes, and what it refuses.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use smol_tests::common::{Checkpoint, Outcome, TempDir, TensorDtype, program, run, tales};
+use smolrun::format::{Kind, Layout, PANEL, Section};
+use smolrun::storage::Storage;
+
+const DTYPES: [TensorDtype; 3] = [TensorDtype::Bf16, TensorDtype::F16, TensorDtype::F32];
+
+fn convert(source: &Path, out: &Path, more: &[&str]) -> Outcome {
+    let mut args: Vec<OsString> = vec![source.into(), "-o".into(), out.into()];
+    args.extend(more.iter().map(OsString::from));
+    run("smolconv", &args)
+}
+
+fn convert_well(source: &Path, out: &Path) {
+    let outcome = convert(source, out, &[]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert_eq!(outcome.stdout, "");
+}
+
+/// A blob and its parts.
+struct Blob {
+    storage: Storage,
+    layout: Layout,
+}
+
+impl Blob {
+    fn open(path: &Path) -> Blob {
+        let storage = Storage::read(path).unwrap();
+        let layout = Layout::parse(storage.bytes()).unwrap();
+        Blob { storage, layout }
+    }
+
+    fn bytes(&self, section: &Section) -> &[u8] {
+        &self.storage.bytes()[section.range.clone()]
+    }
+
+    fn floats(&self, kind: Kind, layer: Option<u32>) -> Vec<f32> {
+        let layer = layer.unwrap_or(u32::MAX);
+        let mut sections = self.layout.sections.iter();
+        let section = sections.find(|section| section.kind == Some(kind) && section.entry.layer == layer);
+        let bytes = self.bytes(section.expect("the blob has this section"));
+        bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+}
+
+/// Panels the slow way: each element by its own index.
+fn naive_panels(rows: &[Vec<f32>]) -> Vec<f32> {
+    let columns = rows[0].len();
+    let mut panels = vec![0.0; rows.len().div_ceil(PANEL) * PANEL * columns];
+    for (row, values) in rows.iter().enumerate() {
+        for (column, &value) in values.iter().enumerate() {
+            panels[row / PANEL * PANEL * columns + column * PANEL + row % PANEL] = value;
+        }
+    }
+    panels
+}
+
+fn rows(checkpoint: &Checkpoint, name: &str) -> Vec<Vec<f32>> {
+    let tensor = &checkpoint.tensors[name];
+    tensor.values.chunks_exact(tensor.shape[1]).map(<[f32]>::to_vec).collect()
+}
+
+/// Every weight of the blob is the checkpoint's.
+fn assert_weights(blob: &Blob, checkpoint: &Checkpoint) {
+    let panels = |name: &str| naive_panels(&rows(checkpoint, name));
+    assert_eq!(blob.floats(Kind::EmbedTokens, None), panels("model.embed_tokens.weight"));
+    assert_eq!(blob.floats(Kind::Norm, None), checkpoint.tensors["model.norm.weight"].values);
+    if checkpoint.tensors.contains_key("lm_head.weight") {
+        assert_eq!(blob.floats(Kind::LmHead, None), panels("lm_head.weight"));
+    }
+    for layer in 0..blob.layout.config.num_hidden_layers as u32 {
+        let name = |name: &str| format!("model.layers.{layer}.{name}.weight");
+        let vector = |short: &str| checkpoint.tensors[&name(short)].values.clone();
+        let floats = |kind| blob.floats(kind, Some(layer));
+        assert_eq!(floats(Kind::InputLayernorm), vector("input_layernorm"));
+        assert_eq!(floats(Kind::PostAttentionLayernorm), vector("post_attention_layernorm"));
+        assert_eq!(floats(Kind::OProj), panels(&name("self_attn.o_proj")));
+        assert_eq!(floats(Kind::DownProj), panels(&name("mlp.down_proj")));
+        let qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+        let qkv: Vec<_> = qkv.iter().flat_map(|short| rows(checkpoint, &name(short))).collect();
+        assert_eq!(floats(Kind::QkvProj), naive_panels(&qkv));
+        let [gate, up] = ["mlp.gate_proj", "mlp.up_proj"].map(|short| panels(&name(short)));
+        let panel = PANEL * blob.layout.config.hidden_size;
+        let in_turn: Vec<f32> =
+            gate.chunks(panel).zip(up.chunks(panel)).flat_map(|(gate, up)| [gate, up].concat()).collect();
+        assert_eq!(floats(Kind::GateUpProj), in_turn);
+    }
+}
+
+#[test]
+fn every_dtype_tied_and_untied_gives_the_weights_of_a_naive_packer() {
+    for dtype in DTYPES {
+        for checkpoint in [Checkpoint::tiny(dtype), Checkpoint::untied(dtype)] {
+            let temp = TempDir::new();
+            checkpoint.write(&temp.join("model"));
+            convert_well(&temp.join("model"), &temp.join("out.bin"));
+            assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
+            assert_eq!(temp.names(), ["model", "out.bin"]);
+        }
+    }
+}
+
+#[test]
+fn matrices_larger_than_one_piece_are_packed_whole() {
+    let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
+    checkpoint.config["vocab_size"] = json!(50_021);
+    checkpoint.config["hidden_size"] = json!(48);
+    checkpoint.config["num_hidden_layers"] = json!(1);
+    checkpoint.tensors.clear();
+    let mut add = |name: &str, shape: &[usize]| checkpoint.add(name, TensorDtype::F32, shape);
+    for name in ["lm_head.weight", "model.embed_tokens.weight"] {
+        add(name, &[50_021, 48]);
+    }
+    for name in ["model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"] {
+        add(&format!("{name}.weight"), &[48]);
+    }
+    for (name, shape) in [
+        ("self_attn.q_proj", [32, 48]),
+        ("self_attn.k_proj", [16, 48]),
+        ("self_attn.v_proj", [16, 48]),
+        ("self_attn.o_proj", [48, 32]),
+        ("mlp.gate_proj", [20, 48]),
+        ("mlp.up_proj", [20, 48]),
+        ("mlp.down_proj", [48, 20]),
+    ] {
+        add(&format!("model.layers.0.{name}.weight"), &shape);
+    }
+    let temp = TempDir::new();
+    checkpoint.write(&temp.join("model"));
+    convert_well(&temp.join("model"), &temp.join("out.bin"));
+    assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_and_force_replaces_them() {
+    let temp = TempDir::new();
+    let (first, second) = (temp.join("first.bin"), temp.join("second.bin"));
+    convert_well(&tales(), &first);
+    convert_well(&tales().join("model.safetensors"), &second);
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap());
+
+    let refused = convert(&tales(), &first, &[]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("first.bin: exists already; --force replaces it"), "{refused:?}");
+    fs::write(&first, "something else").unwrap();
+    assert_eq!(convert(&tales(), &first, &[]).code, 1);
+    assert_eq!(fs::read(&first).unwrap(), b"something else");
+    let forced = convert(&tales(), &first, &["--force", "--quiet"]);
+    assert_eq!((forced.code, forced.stderr.as_str()), (0, ""));
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap());
+    assert_eq!(temp.names(), ["first.bin", "second.bin"]);
+}
+
+#[test]
+fn the_config_of_tales_arrives_as_it_is() {
+    let temp = TempDir::new();
+    convert_well(&tales(), &temp.join("out.bin"));
+    let blob = Blob::open(&temp.join("out.bin"));
+    let config = &blob.layout.config;
+    assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (4096, 192, 512));
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads, config.head_dim), (6, 2, 32));
+    assert_eq!((config.num_hidden_layers, config.max_position_embeddings), (8, 1024));
+    assert_eq!((config.rms_norm_eps, config.attention_scale), (1e-5, 0.176_776_69));
+    assert_eq!((config.bos_token_id, config.pad_token_id), (Some(0), Some(0)));
+    assert_eq!(config.eos_token_ids, [0]);
+    assert!(config.tie_word_embeddings);
+}
+
+/// transformers 5 on the CPU: `1.0 / (10000.0 ** (torch.arange(0, 32, 2).float() / 32))`, and for 100000 and 64.
+#[test]
+fn rotary_frequencies_are_those_of_transformers() {
+    let temp = TempDir::new();
+    convert_well(&tales(), &temp.join("out.bin"));
+    let found = Blob::open(&temp.join("out.bin")).floats(Kind::RopeInvFreq, None);
+    let expected: Vec<f32> =
+        (0..16).map(|i| (1.0 / f64::from(10_000f64.powf(f64::from(i) / 16.0) as f32)) as f32).collect();
+    assert_eq!(found, expected);
+    assert_eq!(found[4], 0.1);
+    assert_eq!(found[8], 0.01);
+}
+
+#[test]
+fn shards_give_the_sections_of_a_single_file() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::untied(TensorDtype::Bf16));
+    checkpoint.write(&temp.join("single"));
+    checkpoint.write_sharded(&temp.join("sharded"), 3);
+    convert_well(&temp.join("single"), &temp.join("single.bin"));
+    convert_well(&temp.join("sharded"), &temp.join("directory.bin"));
+    convert_well(&temp.join("sharded/model.safetensors.index.json"), &temp.join("index.bin"));
+    assert!(fs::read(temp.join("directory.bin")).unwrap() == fs::read(temp.join("index.bin")).unwrap());
+    let [single, sharded] = ["single.bin", "index.bin"].map(|name| Blob::open(&temp.join(name)));
+    assert_eq!(single.layout.sections.len(), sharded.layout.sections.len());
+    for (a, b) in single.layout.sections.iter().zip(&sharded.layout.sections) {
+        // The metadata names the files, which differ.
+        assert!(a.kind == Some(Kind::Metadata) || single.bytes(a) == sharded.bytes(b), "{:?}", a.kind);
+    }
+}
+
+#[test]
+fn config_and_tokenizer_can_lie_elsewhere() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F16));
+    checkpoint.write(&temp.join("model"));
+    convert_well(&temp.join("model"), &temp.join("a.bin"));
+    for name in ["config.json", "tokenizer.json"] {
+        fs::create_dir_all(temp.join("elsewhere")).unwrap();
+        fs::rename(temp.join("model").join(name), temp.join("elsewhere").join(name)).unwrap();
+    }
+    let [config, tokenizer] =
+        ["config.json", "tokenizer.json"].map(|name| temp.join("elsewhere").join(name).display().to_string());
+    let more = ["--config", &config, "--tokenizer", &tokenizer, "--dtype", "f32"];
+    let outcome = convert(&temp.join("model"), &temp.join("b.bin"), &more);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(fs::read(temp.join("a.bin")).unwrap() == fs::read(temp.join("b.bin")).unwrap());
+}
+
+#[test]
+fn defaults_and_variants_of_the_config_are_resolved() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::untied(TensorDtype::F32));
+    let config = checkpoint.config.as_object_mut().unwrap();
+    for field in ["rms_norm_eps", "rope_theta", "tie_word_embeddings", "hidden_act"] {
+        config.remove(field);
+    }
+    config.insert("rope_parameters".into(), json!({ "rope_theta": 500_000.0, "rope_type": "default" }));
+    config.insert("rope_scaling".into(), Value::Null);
+    config.insert("rope_interleaved".into(), json!(false));
+    config.insert("pretraining_tp".into(), json!(1));
+    config.insert("layer_types".into(), json!(["full_attention", "full_attention"]));
+    config.insert("bos_token_id".into(), Value::Null);
+    config.insert("pad_token_id".into(), json!(-1));
+    config.insert("eos_token_id".into(), json!([3, 5]));
+    checkpoint.files.insert("generation_config.json".into(), br#"{"eos_token_id": [7, 5]}"#.to_vec());
+    // A buffer that old checkpoints carry, of a dtype that no weight may have.
+    checkpoint.add("model.layers.0.self_attn.rotary_emb.inv_freq", TensorDtype::I32, &[8]);
+    checkpoint.write(&temp.join("model"));
+    convert_well(&temp.join("model"), &temp.join("out.bin"));
+    let blob = Blob::open(&temp.join("out.bin"));
+    let config = &blob.layout.config;
+    assert_eq!(config.rms_norm_eps, 1e-6);
+    assert_eq!((config.bos_token_id, config.pad_token_id), (None, None));
+    assert_eq!(config.eos_token_ids, [7, 5, 3]);
+    assert_eq!(blob.floats(Kind::RopeInvFreq, None)[4], 1.0 / 500_000f32.sqrt());
+}
+
+#[test]
+fn heads_are_derived_where_the_config_does_not_give_them() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    checkpoint.config["hidden_size"] = json!(32);
+    for field in ["head_dim", "num_key_value_heads"] {
+        checkpoint.config.as_object_mut().unwrap().remove(field);
+    }
+    let names: Vec<String> = checkpoint.tensors.keys().cloned().collect();
+    for name in names {
+        let tensor = &checkpoint.tensors[&name];
+        let mut shape: Vec<usize> = tensor.shape.iter().map(|&n| if n == 24 { 32 } else { n }).collect();
+        if name.contains("k_proj") || name.contains("v_proj") {
+            shape[0] = 32;
+        }
+        checkpoint.add(&name, TensorDtype::F32, &shape);
+    }
+    checkpoint.write(&temp.join("model"));
+    convert_well(&temp.join("model"), &temp.join("out.bin"));
+    let blob = Blob::open(&temp.join("out.bin"));
+    assert_eq!((blob.layout.config.head_dim, blob.layout.config.num_key_value_heads), (16, 2));
+    assert_weights(&blob, &checkpoint);
+}
+
+#[test]
+fn chat_templates_come_from_wherever_the_checkpoint_keeps_them() {
+    let config = |template: Value| json!({ "chat_template": template }).to_string().into_bytes();
+    let listed = json!([{ "name": "tools", "template": "tools" }, { "name": "default", "template": "listed {{ messages }}" }]);
+    let cases: [(&str, &[(&str, Vec<u8>)], Option<&str>); 7] = [
+        ("none", &[], None),
+        ("null", &[("tokenizer_config.json", config(Value::Null))], None),
+        ("empty", &[("tokenizer_config.json", config(json!("")))], None),
+        ("string", &[("tokenizer_config.json", config(json!("string ä")))], Some("string ä")),
+        ("list", &[("tokenizer_config.json", config(listed))], Some("listed {{ messages }}")),
+        ("no default", &[("tokenizer_config.json", config(json!([{ "name": "a", "template": "b" }])))], None),
+        (
+            "both",
+            &[("tokenizer_config.json", config(json!("config"))), ("chat_template.jinja", b"jinja".to_vec())],
+            Some("jinja"),
+        ),
+    ];
+    for (name, files, expected) in cases {
+        let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+        checkpoint.files.extend(files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone())));
+        checkpoint.write(&temp.join("model"));
+        convert_well(&temp.join("model"), &temp.join("out.bin"));
+        let blob = Blob::open(&temp.join("out.bin"));
+        let found = blob.layout.chat_template.clone().map(|range| &blob.storage.bytes()[range]);
+        assert_eq!(found.map(|bytes| std::str::from_utf8(bytes).unwrap()), expected, "{name}");
+    }
+}
+
+#[test]
+fn inspect_shows_every_part_as_json_and_as_text() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    checkpoint.files.insert("chat_template.jinja".into(), b"hello".to_vec());
+    checkpoint.write(&temp.join("model"));
+    convert_well(&temp.join("model"), &temp.join("out.bin"));
+    let path = temp.join("out.bin").display().to_string();
+
+    let outcome = run("smolconv", &["inspect", &path, "--json"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(found["header"]["version"], "0.1");
+    assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
+    assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
+    assert_eq!(found["config"]["eos_token_ids"], json!([0]));
+    assert_eq!(found["config"]["pad_token_id"], Value::Null);
+    assert_eq!(found["chat_template"], "hello");
+    assert_eq!(found["metadata"]["model_type"], "llama");
+    assert_eq!(found["metadata"]["source_dtypes"], json!({ "BF16": 20 }));
+    let parameters: usize = checkpoint.tensors.values().map(|tensor| tensor.values.len()).sum();
+    assert_eq!(found["metadata"]["parameters"], parameters);
+    let sources = found["metadata"]["sources"].as_array().unwrap();
+    let names: Vec<_> = sources.iter().map(|source| source["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"]);
+    // SHA-256 of "hello", from any other implementation.
+    let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    assert_eq!((&sources[0]["sha256"], &sources[0]["bytes"]), (&json!(hello), &json!(5)));
+    let sections = found["sections"].as_array().unwrap();
+    assert_eq!(found["header"]["section_count"], sections.len());
+    let template = sections.iter().find(|section| section["kind"] == "chat_template").unwrap();
+    assert_eq!((&template["sha256"], &template["dtype"]), (&json!(hello), &json!("u8")));
+    assert_eq!(template["required"], false);
+    let qkv = sections.iter().find(|section| section["kind"] == "qkv_proj" && section["layer"] == 1).unwrap();
+    assert_eq!((&qkv["shape"], &qkv["length"]), (&json!([64, 24]), &json!(64 * 24 * 4)));
+    assert_eq!(qkv["offset"].as_u64().unwrap() % 4096, 0);
+
+    let text = run("smolconv", &["inspect", &path]);
+    assert_eq!((text.code, text.stderr.as_str()), (0, ""));
+    for part in
+        ["hidden_size             24", "smolconv 0.1.0", "name model.safetensors", "[64, 24]", "5 bytes"]
+    {
+        assert!(text.stdout.contains(part), "{part} in {}", text.stdout);
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let temp = TempDir::new();
+    convert_well(&tales(), &temp.join("out.bin"));
+    let mut child = Command::new(program("smolconv"))
+        .args(["inspect", "--json"])
+        .arg(temp.join("out.bin"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn verify_finds_a_flipped_bit_in_every_section_and_every_gap() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::untied(TensorDtype::F32));
+    checkpoint.files.insert("chat_template.jinja".into(), b"hello".to_vec());
+    checkpoint.write(&temp.join("model"));
+    let path = temp.join("out.bin");
+    convert_well(&temp.join("model"), &path);
+    let verify = || run("smolconv", &["verify".into(), path.clone().into_os_string()]);
+    let good = verify();
+    assert_eq!((good.code, good.stdout.as_str()), (0, ""), "{good:?}");
+
+    let (bytes, blob) = (fs::read(&path).unwrap(), Blob::open(&path));
+    let expect = |offset: usize, expected: &str| {
+        let mut changed = bytes.clone();
+        changed[offset] ^= 0x10;
+        fs::write(&path, changed).unwrap();
+        let outcome = verify();
+        assert_eq!(outcome.code, 1, "offset {offset}");
+        assert!(outcome.stderr.starts_with("smolconv: error: "), "{outcome:?}");
+        assert!(outcome.stderr.contains(expected), "offset {offset}: expected {expected}, found {outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+    };
+    expect(0, "not a blob");
+    expect(9, "format version");
+    expect(40, "header: reserved bytes");
+    expect(100, "header and directory do not match their SHA-256");
+    expect(128, "header and directory do not match their SHA-256");
+    let mut end = 128 + blob.layout.sections.len() * 96;
+    for section in &blob.layout.sections {
+        if section.range.start > end {
+            expect(end, &format!("the byte at offset {end}, between sections, is not zero"));
+        }
+        end = section.range.end;
+        // Fields of these two are read on opening, which may refuse them in words of its own.
+        if let (false, Some(Kind::Config | Kind::Pretokenizer)) = (section.range.is_empty(), section.kind) {
+            expect(end - 1, &format!("{}", section.kind.map_or("", Kind::name)));
+        } else if !section.range.is_empty() {
+            expect(section.range.start, "content does not match its SHA-256");
+            expect(end - 1, &format!("{}: content does not match", section.place()));
+        }
+    }
+}
+
+#[test]
+fn verify_and_inspect_refuse_what_is_no_blob() {
+    let temp = TempDir::new();
+    let path = temp.join("no.bin");
+    let expect = |expected: &str| {
+        for command in ["verify", "inspect"] {
+            let outcome = run("smolconv", &[command.into(), path.clone().into_os_string()]);
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""));
+            assert!(outcome.stderr.contains(expected), "{outcome:?}");
+        }
+    };
+    expect("No such file");
+    fs::write(&path, "").unwrap();
+    expect("not a blob: expected at least the 128 bytes");
+    fs::write(&path, [b'x'; 4096]).unwrap();
+    expect("not a blob: the first bytes are \"xxxxxxxx\"");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    expect("not a regular file");
+}
+
+#[test]
+fn an_output_that_would_harm_something_is_refused() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    let model = temp.join("model");
+    checkpoint.write(&model);
+    for name in ["model.safetensors", "config.json", "tokenizer.json"] {
+        let before = fs::read(model.join(name)).unwrap();
+        let outcome = convert(&model, &model.join("../model").join(name), &["--force"]);
+        assert_eq!(outcome.code, 1);
+        assert!(outcome.stderr.contains("expected another file than those of the checkpoint"), "{outcome:?}");
+        assert_eq!(fs::read(model.join(name)).unwrap(), before);
+    }
+    for (out, expected) in [
+        (model.clone(), "expected a file to replace, found something else"),
+        (temp.join("missing/out.bin"), "No such file"),
+        (temp.join(".."), "expected the name of a file"),
+    ] {
+        let outcome = convert(&model, &out, &["--force"]);
+        assert_eq!(outcome.code, 1);
+        assert!(outcome.stderr.contains(expected), "{outcome:?}");
+    }
+    assert_eq!(temp.names(), ["model"]);
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_help_with_0() {
+    let cases: [&[&str]; 6] =
+        [&[], &["model"], &["-o", "x"], &["model", "-o", "x", "--dtype", "q3"], &["verify"], &["--nonsense"]];
+    for args in cases {
+        let outcome = run("smolconv", args);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (2, ""), "{args:?}");
+    }
+    let help = run("smolconv", &["--help"]);
+    assert_eq!(help.code, 0);
+    assert!(help.stdout.contains("smolconv models/tales-4m -o tales.bin"));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_leaves_neither_output_nor_litter() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    checkpoint.config["vocab_size"] = json!(1_000_000);
+    checkpoint.add("model.embed_tokens.weight", TensorDtype::F32, &[1_000_000, 24]);
+    checkpoint.write(&temp.join("model"));
+    let mut child = Command::new(program("smolconv"))
+        .arg(temp.join("model"))
+        .args(["-q", "-o"])
+        .arg(temp.join("out.bin"))
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while temp.names() == ["model"] {
+        assert!(start.elapsed() < Duration::from_secs(60), "a temporary file appears");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(temp.names(), ["model"]);
+}
+
+/// The conversion of what `make` leaves in a directory fails with `expected`, says so in one line, and leaves nothing.
+fn refuses(name: &str, expected: &str, make: impl FnOnce(&Path)) {
+    let temp = TempDir::new();
+    let model = temp.join("model");
+    make(&model);
+    let outcome = convert(&model, &temp.join("out.bin"), &[]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{name}: {outcome:?}");
+    assert!(outcome.stderr.starts_with("smolconv: error: "), "{name}: {outcome:?}");
+    assert!(outcome.stderr.contains(expected), "{name}: expected {expected:?} in {:?}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{name}: {outcome:?}");
+    assert_eq!(temp.names(), ["model"], "{name}");
+}
+
+#[test]
+fn broken_configs_are_refused() {
+    let absent = || json!("absent");
+    #[rustfmt::skip] // one line per case
+    let cases: Vec<(&str, Value, &str)> = vec![
+        ("model_type", json!("mistral"), r#"config.json: model_type: expected "llama", found "mistral""#),
+        ("model_type", absent(), r#"config.json: model_type: expected "llama", found nothing"#),
+        ("architectures", json!(["LlamaForSequenceClassification"]), r#"architectures: expected ["LlamaForCausalLM"], found ["LlamaForSequence"#),
+        ("architectures", absent(), "architectures: expected [\"LlamaForCausalLM\"], found nothing"),
+        ("hidden_act", json!("gelu"), r#"hidden_act: expected "silu", found "gelu""#),
+        ("attention_bias", json!(true), "attention_bias: expected false, found true"),
+        ("mlp_bias", json!(true), "mlp_bias: expected false, found true"),
+        ("rope_scaling", json!({ "type": "linear", "factor": 2.0 }), r#"rope_scaling.type: expected null or "default", found "linear""#),
+        ("rope_scaling", json!(7), "rope_scaling: expected an object or null, found 7"),
+        ("rope_parameters", json!({ "rope_type": "llama3" }), r#"rope_parameters.rope_type: expected null or "default", found "llama3""#),
+        ("rope_parameters", json!({ "rope_theta": 5.0 }), "rope_parameters.rope_theta: expected rope_theta, 10000, found 5"),
+        ("rope_parameters", json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
+        ("rope_theta", json!(0.5), "rope_theta: expected a number from 1 to 1e30, found 0.5"),
+        ("rope_theta", json!("many"), "rope_theta: expected a number, found \"many\""),
+        ("partial_rotary_factor", json!(0.25), "partial_rotary_factor: expected 1, found 0.25"),
+        ("sliding_window", json!(4096), "sliding_window: expected null, found 4096"),
+        ("quantization_config", json!({ "bits": 4 }), "quantization_config: expected null, found {\"bits\":4}"),
+        ("layer_types", json!(["sliding_attention"]), r#"layer_types: expected "full_attention" everywhere, found "sliding_attention""#),
+        ("hidden_size", json!("24"), r#"hidden_size: expected a positive integer, found "24""#),
+        ("hidden_size", json!(-24), "hidden_size: expected a positive integer, found -24"),
+        ("hidden_size", absent(), "hidden_size: expected a positive integer, found nothing"),
+        ("hidden_size", json!(0), "hidden_size: expected 1 to 65536, found 0"),
+        ("vocab_size", json!(1u64 << 40), "vocab_size: expected 1 to 4194304, found 1099511627776"),
+        ("num_hidden_layers", json!(u64::MAX), "num_hidden_layers: expected 1 to 1024, found 18446744073709551615"),
+        ("head_dim", json!(15), "head_dim: expected a multiple of 16, found 15"),
+        ("head_dim", absent(), "head_dim: expected a multiple of 16, found 12"),
+        ("num_key_value_heads", json!(3), "num_key_value_heads: expected a divisor of num_attention_heads, 2, found 3"),
+        ("num_attention_heads", json!(0), "num_attention_heads: expected 1 to 1024, found 0"),
+        ("rms_norm_eps", json!(0.0), "rms_norm_eps: expected a finite number above 0, found 0"),
+        ("tie_word_embeddings", json!("yes"), r#"tie_word_embeddings: expected true or false, found "yes""#),
+        ("eos_token_id", json!(37), "eos_token_id: expected an id below vocab_size, 37, found 37"),
+        ("eos_token_id", json!(["a"]), r#"eos_token_id: expected a token id or a list of them, found ["a"]"#),
+        ("eos_token_id", json!((0..17).collect::<Vec<_>>()), "eos_token_ids: expected at most 16 ids, found 17"),
+        ("bos_token_id", json!(1u64 << 33), "bos_token_id: expected a token id or null, found 8589934592"),
+        ("num_hidden_layers", json!(3), "tensor model.layers.2.input_layernorm.weight: expected a tensor of shape [24], found none"),
+        ("num_hidden_layers", json!(1), "tensor model.layers.1.input_layernorm.weight: expected no tensor of this name"),
+        ("intermediate_size", json!(21), "tensor model.layers.0.mlp.gate_proj.weight: shape: expected [21, 24], found [20, 24]"),
+        ("tie_word_embeddings", json!(false), "tensor lm_head.weight: expected it, as tie_word_embeddings is false, found none"),
+        ("tie_word_embeddings", absent(), "tensor lm_head.weight: expected it, as tie_word_embeddings is false, found none"),
+    ];
+    for (field, value, expected) in cases {
+        refuses(&format!("{field} {value}"), expected, |model| {
+            let mut checkpoint = Checkpoint::tiny(TensorDtype::Bf16);
+            let config = checkpoint.config.as_object_mut().unwrap();
+            match value == absent() {
+                true => drop(config.remove(field)),
+                false => drop(config.insert(field.into(), value)),
+            }
+            checkpoint.write(model);
+        });
+    }
+    refuses(
+        "heads that do not divide",
+        "num_attention_heads: expected a divisor of hidden_size, 24, found 5",
+        |model| {
+            let mut checkpoint = Checkpoint::tiny(TensorDtype::Bf16);
+            checkpoint.config.as_object_mut().unwrap().remove("head_dim");
+            checkpoint.config["num_attention_heads"] = json!(5);
+            checkpoint.write(model);
+        },
+    );
+}
+
+#[test]
+fn broken_tensors_are_refused() {
+    type Change = fn(&mut Checkpoint);
+    #[rustfmt::skip] // one line per case
+    let cases: [(&str, Change); 13] = [
+        ("tensor model.norm.weight: expected a tensor of shape [24], found none", |c| drop(c.tensors.remove("model.norm.weight"))),
+        ("tensor model.extra.weight: expected no tensor of this name in a Llama of this config, found one", |c| c.add("model.extra.weight", TensorDtype::F32, &[1])),
+        ("tensor model.layers.0.self_attn.q_proj.bias: expected no tensor", |c| c.add("model.layers.0.self_attn.q_proj.bias", TensorDtype::F32, &[32])),
+        ("tensor a\\nb\\u{1b}[31m: expected no tensor", |c| c.add("a\nb\u{1b}[31m", TensorDtype::F32, &[1])),
+        ("tensor model.norm.weight: shape: expected [24], found [24, 1]", |c| c.tensor("model.norm.weight").shape = vec![24, 1]),
+        ("tensor model.norm.weight: shape: expected [24], found []", |c| c.add("model.norm.weight", TensorDtype::F32, &[])),
+        ("tensor model.embed_tokens.weight: shape: expected [37, 24], found [24, 37]", |c| c.tensor("model.embed_tokens.weight").shape = vec![24, 37]),
+        ("tensor model.norm.weight: dtype: expected BF16, F16 or F32, found I32", |c| c.add("model.norm.weight", TensorDtype::I32, &[24])),
+        ("tensor model.layers.1.mlp.up_proj.weight: element [2, 3]: expected a finite number, found NaN", |c| c.tensor("model.layers.1.mlp.up_proj.weight").values[51] = f32::NAN),
+        ("tensor model.norm.weight: element [23]: expected a finite number, found inf", |c| c.tensor("model.norm.weight").values[23] = f32::INFINITY),
+        ("tensor lm_head.weight: expected none beside model.embed_tokens.weight, as tie_word_embeddings is true, found it", |c| c.add("lm_head.weight", TensorDtype::F32, &[37, 24])),
+        ("tensor model.embed_tokens.weight: expected a tensor of shape [37, 24], found none", |c| c.tensors.clear()),
+        ("tensor model.norm.weight: shape: expected [24], found [0]", |c| c.add("model.norm.weight", TensorDtype::F32, &[0])),
+    ];
+    for (expected, change) in cases {
+        refuses(expected, expected, |model| {
+            let mut checkpoint = Checkpoint::tiny(TensorDtype::Bf16);
+            change(&mut checkpoint);
+            checkpoint.write(model);
+        });
+    }
+    for dtype in DTYPES {
+        // Past the first 1024 elements, which are looked at together, and the first of several.
+        let expected =
+            "tensor model.embed_tokens.weight: element [45, 20]: expected a finite number, found -inf";
+        refuses(expected, expected, |model| {
+            let mut checkpoint = Checkpoint::tiny(dtype);
+            checkpoint.config["vocab_size"] = json!(99);
+            checkpoint.add("model.embed_tokens.weight", dtype, &[99, 24]);
+            for index in [45 * 24 + 20, 45 * 24 + 21, 98 * 24] {
+                checkpoint.tensor("model.embed_tokens.weight").values[index] = f32::NEG_INFINITY;
+            }
+            checkpoint.write(model);
+        });
+    }
+}
+
+/// A `.safetensors` file with this header and `data` bytes of zeroes.
+fn with_header(header: &str, data: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+}
+
+#[test]
+fn broken_safetensors_are_refused() {
+    let tensor = |name: &str, start: usize, end: usize| {
+        format!(
+            r#""{name}":{{"dtype":"F32","shape":[{}],"data_offsets":[{start},{end}]}}"#,
+            (end - start) / 4
+        )
+    };
+    let two = |first: String, second: String| format!("{{{first},{second}}}");
+    let small: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", vec![], "not a safetensors file: expected at least 8 bytes, found 0"),
+        ("no header", vec![9; 8], "header length: expected at most 0, found 651061555542690057"),
+        (
+            "header past the end",
+            with_header("{}", 0)[..9].to_vec(),
+            "header length: expected at most 1, found 2",
+        ),
+        ("not JSON", with_header("{nonsense}", 0), "not a safetensors file: header: key must be a string"),
+        ("not UTF-8", [&2u64.to_le_bytes()[..], b"\"\xff"].concat(), "not a safetensors file: header: "),
+        (
+            "unknown dtype",
+            with_header(r#"{"a":{"dtype":"X9","shape":[],"data_offsets":[0,0]}}"#, 0),
+            "header: ",
+        ),
+        (
+            "overlap",
+            with_header(&two(tensor("a", 0, 8), tensor("b", 4, 12)), 12),
+            "header: invalid offset for tensor `b`",
+        ),
+        (
+            "gap",
+            with_header(&two(tensor("a", 0, 8), tensor("b", 12, 16)), 16),
+            "invalid offset for tensor `b`",
+        ),
+        (
+            "overflow",
+            with_header(
+                &format!(r#"{{"a":{{"dtype":"F32","shape":[{0},{0}],"data_offsets":[0,4]}}}}"#, 1u64 << 40),
+                4,
+            ),
+            "overflow computing buffer size",
+        ),
+        (
+            "length",
+            with_header(r#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#, 8),
+            "invalid shape, data type, or offset",
+        ),
+        (
+            "trailing bytes",
+            with_header(&format!("{{{}}}", tensor("a", 0, 8)), 9),
+            "announces 70 bytes, found 71",
+        ),
+    ];
+    for (name, bytes, expected) in small {
+        refuses(name, expected, |model| {
+            Checkpoint::tiny(TensorDtype::F32).write(model);
+            fs::write(model.join("model.safetensors"), bytes).unwrap();
+        });
+    }
+    refuses("truncated", "model.safetensors: not a safetensors file: its header announces", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write(model);
+        let file = File::options().write(true).open(model.join("model.safetensors")).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    });
+    refuses("header too long", "header length: expected at most 100000000, found 100000001", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write(model);
+        fs::write(model.join("model.safetensors"), 100_000_001u64.to_le_bytes()).unwrap();
+        let file = File::options().write(true).open(model.join("model.safetensors")).unwrap();
+        file.set_len(200_000_000).unwrap(); // sparse
+    });
+}
+
+/// Writes two shards and their index after `change`.
+fn change_index(change: impl FnOnce(&mut Value)) -> impl FnOnce(&Path) {
+    |model| {
+        Checkpoint::tiny(TensorDtype::F32).write_sharded(model, 2);
+        let index = model.join("model.safetensors.index.json");
+        let mut value: Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+        change(&mut value);
+        fs::write(index, value.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn broken_shards_are_refused() {
+    let norm = "model.norm.weight";
+    let traversal = ["../model.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\b", "c:d", "a/"];
+    for shard in traversal {
+        let expected = format!("weight_map: expected bare file names, found {shard:?}");
+        refuses(shard, &expected, change_index(|value| value["weight_map"][norm] = json!(shard)));
+    }
+    let other = if shard_of(norm) == 1 { 2 } else { 1 };
+    let moved = format!("model-{other:05}-of-00002.safetensors");
+    let expected = format!("tensor {norm}: expected in {moved} by the index, found in ");
+    refuses("moved", &expected, change_index(|value| value["weight_map"][norm] = json!(moved)));
+    let expected =
+        "tensor model.absent: expected in model-00001-of-00002.safetensors by the index, found nowhere";
+    let first = "model-00001-of-00002.safetensors";
+    refuses("absent", expected, change_index(|value| value["weight_map"]["model.absent"] = json!(first)));
+    let expected = format!("tensor {norm}: expected in no shard by the index, found in ");
+    refuses(
+        "unlisted",
+        &expected,
+        change_index(|value| {
+            value["weight_map"].as_object_mut().unwrap().remove(norm);
+        }),
+    );
+    let expected = "weight_map: expected an object of tensor names to shard names, found 7";
+    refuses("map of another type", expected, change_index(|value| value["weight_map"] = json!(7)));
+    refuses("no map", "weight_map: expected an object", change_index(|value| *value = json!({})));
+    refuses("missing shard", "model-00002-of-00002.safetensors: No such file", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write_sharded(model, 2);
+        fs::remove_file(model.join("model-00002-of-00002.safetensors")).unwrap();
+    });
+    refuses("twice", ": expected it once, found it in ", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write_sharded(model, 2);
+        fs::copy(model.join(first), model.join("model-00002-of-00002.safetensors")).unwrap();
+    });
+}
+
+/// Which of two shards holds a tensor of the tiny checkpoint.
+fn shard_of(name: &str) -> usize {
+    let checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    checkpoint.tensors.keys().position(|key| key == name).unwrap() % 2 + 1
+}
+
+#[test]
+fn broken_directories_are_refused() {
+    let remove = |name: &'static str| {
+        move |model: &Path| {
+            Checkpoint::tiny(TensorDtype::F32).write(model);
+            fs::remove_file(model.join(name)).unwrap();
+        }
+    };
+    let replace = |name: &'static str, bytes: &'static [u8]| {
+        move |model: &Path| {
+            Checkpoint::tiny(TensorDtype::F32).write(model);
+            fs::write(model.join(name), bytes).unwrap();
+        }
+    };
+    let temp = TempDir::new();
+    let outcome = convert(&temp.join("model"), &temp.join("out.bin"), &[]);
+    assert!(outcome.code == 1 && outcome.stderr.contains("model: No such file"), "{outcome:?}");
+    refuses("an empty directory", "expected model.safetensors or model.safetensors.index.json", |model| {
+        fs::create_dir(model).unwrap();
+    });
+    refuses("no config", "config.json: No such file", remove("config.json"));
+    refuses("no tokenizer", "tokenizer.json: No such file", remove("tokenizer.json"));
+    refuses("no weights", "expected model.safetensors or", remove("model.safetensors"));
+    refuses("config not JSON", "config.json: expected a JSON object: ", replace("config.json", b"nonsense"));
+    refuses("config a list", "config.json: expected a JSON object: ", replace("config.json", b"[1]"));
+    let deep: &'static [u8] = Box::leak(vec![b'['; 1 << 20].into_boxed_slice());
+    refuses("config too deep", "config.json: expected a JSON object: ", replace("config.json", deep));
+    refuses("tokenizer not JSON", "tokenizer.json: ", replace("tokenizer.json", b"nonsense"));
+    let template = "tokenizer_config.json: chat_template: expected a string or a list";
+    refuses("template", template, replace("tokenizer_config.json", br#"{"chat_template": 7}"#));
+    refuses("template list", template, replace("tokenizer_config.json", br#"{"chat_template": [7]}"#));
+    let jinja = "chat_template.jinja: expected UTF-8, found another byte at 1";
+    refuses("template not UTF-8", jinja, replace("chat_template.jinja", b"a\xff"));
+    let generation = "generation_config.json: eos_token_id: expected";
+    refuses("end id", generation, replace("generation_config.json", br#"{"eos_token_id": "x"}"#));
+    refuses("a directory as config", "config.json: expected a regular file", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write(model);
+        fs::remove_file(model.join("config.json")).unwrap();
+        fs::create_dir(model.join("config.json")).unwrap();
+    });
+    refuses("a file too large to read whole", "config.json: expected at most 268435456 bytes", |model| {
+        Checkpoint::tiny(TensorDtype::F32).write(model);
+        let file = File::create(model.join("config.json")).unwrap();
+        file.set_len((256 << 20) + 1).unwrap(); // sparse
+    });
+}
