@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use smolrun::{
-    FinishReason, GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens,
+    FinishReason, GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify,
 };
 
 use crate::args::GenerateArgs;
@@ -26,6 +26,10 @@ struct Report {
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<(), Box<dyn Error>> {
     let blob = args.blob.as_deref().ok_or("no blob was named")?;
     let model = open(blob, args.no_mmap)?;
+    if args.verify {
+        verify(model.storage(), model.layout(), args.threads, &|_| ())
+            .map_err(|error| format!("{}: {error}", blob.display()))?;
+    }
     let mut session = Session::new(&model, session_options(args.threads))?;
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
