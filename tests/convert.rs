@@ -5,9 +5,12 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use smol_tests::common::{Checkpoint, Outcome, TempDir, TensorDtype, program, run, tales};
 use smolrun::format::{Kind, Layout, PANEL, Section};
 use smolrun::storage::Storage;
@@ -406,6 +409,102 @@ fn verify_finds_a_flipped_bit_in_every_section_and_every_gap() {
             expect(end - 1, &format!("{}: content does not match", section.place()));
         }
     }
+}
+
+/// Makes every hash of a blob right again: a blob made wrong on purpose, not by damage.
+fn sign(bytes: &mut [u8], sections: &[Section]) {
+    for (section, entry) in sections.iter().zip((128..).step_by(96)) {
+        let hash = Sha256::digest(&bytes[section.range.clone()]);
+        bytes[entry + 64..entry + 96].copy_from_slice(&hash);
+    }
+    let directory_end = 128 + 96 * sections.len();
+    bytes[96..128].fill(0);
+    let hash = Sha256::digest(&bytes[..directory_end]);
+    bytes[96..128].copy_from_slice(&hash);
+}
+
+#[test]
+fn verify_looks_behind_the_checksums() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    checkpoint.files.insert("chat_template.jinja".into(), b"hello".to_vec());
+    checkpoint.write(&temp.join("model"));
+    let path = temp.join("out.bin");
+    convert_well(&temp.join("model"), &path);
+    let (bytes, blob) = (fs::read(&path).unwrap(), Blob::open(&path));
+    let verify = || run("smolconv", &["verify".into(), path.clone().into_os_string(), "-q".into()]);
+    let merges = blob.storage.bytes()[blob.layout.tokenizer.merges.clone()].chunks_exact(16);
+    let filled = merges.take_while(|slot| slot[..4] == [0xff; 4]).count();
+    #[rustfmt::skip] // one line per case
+    let cases = [
+        (Kind::ChatTemplate, 1, "chat_template: expected UTF-8, found another byte at 1"),
+        (Kind::Metadata, 0, "metadata: expected UTF-8, found another byte at 0"),
+        (Kind::RopeInvFreq, 28, "rope_inv_freq: element 7: expected a finite number"),
+        (Kind::Norm, 92, "norm: element 23: expected a finite number"),
+        (Kind::InputLayernorm, 0, "input_layernorm: element 0: expected a finite number"),
+        (Kind::PostAttentionLayernorm, 4, "post_attention_layernorm: element 1: expected a finite number"),
+        (Kind::TokenOffsets, 4 * 37, "token_offsets: "),
+        (Kind::Merges, 16 * filled + 12, "merges: expected token ids below vocab_size, 37, found 4294967295"),
+        (Kind::Pretokenizer, 64, "pretokenizer: stage 0: "),
+    ];
+    for (kind, offset, expected) in cases {
+        let mut changed = bytes.clone();
+        let mut sections = blob.layout.sections.iter();
+        let start = sections.find(|section| section.kind == Some(kind)).unwrap().range.start;
+        changed[start + offset..][..4].fill(0xff);
+        sign(&mut changed, &blob.layout.sections);
+        fs::write(&path, changed).unwrap();
+        let outcome = verify();
+        assert_eq!(outcome.code, 1, "{expected}");
+        assert!(outcome.stderr.contains(expected), "expected {expected}, found {outcome:?}");
+    }
+    let mut unchanged = bytes.clone();
+    sign(&mut unchanged, &blob.layout.sections);
+    assert!(unchanged == bytes);
+}
+
+#[test]
+fn verify_reports_the_first_damage_and_all_progress_whatever_the_threads() {
+    let temp = TempDir::new();
+    convert_well(&tales(), &temp.join("out.bin"));
+    let mut bytes = fs::read(temp.join("out.bin")).unwrap();
+    let layout = Blob::open(&temp.join("out.bin")).layout;
+    let content: u64 = layout.sections.iter().map(|section| section.entry.length).sum();
+    let verify = |bytes: &[u8], threads| {
+        let (storage, done) = (Arc::new(Storage::from_bytes(bytes).unwrap()), AtomicU64::new(0));
+        let progress = |bytes| {
+            done.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let result = smolrun::verify(&storage, &layout, threads, &progress);
+        assert_eq!(done.into_inner(), content);
+        result.map_err(|error| error.to_string())
+    };
+    let threads = [None, Some(0), Some(1), Some(2), Some(1000)];
+    for threads in threads {
+        assert_eq!(verify(&bytes, threads), Ok(()));
+    }
+    for section in [&layout.sections[30], &layout.sections[40], layout.sections.last().unwrap()] {
+        bytes[section.range.start] ^= 1;
+    }
+    for threads in threads {
+        let error = verify(&bytes, threads).unwrap_err();
+        assert!(error.starts_with("section 30 ("), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_leaves_neither_output_nor_litter() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    checkpoint.write(&temp.join("model"));
+    // A limit on the size of files gives the same error in the same place.
+    let script = "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$1\" -o \"$2\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).args([program("smolconv"), temp.join("model"), temp.join("out.bin")]);
+    let output = shell.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("File too large"), "{stderr}");
+    assert_eq!(temp.names(), ["model"]);
 }
 
 #[test]

@@ -128,3 +128,28 @@ impl std::error::Error for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn errors_name_the_path_once_and_keep_their_source() {
+        let io = || io::Error::other("broken");
+        let path = Path::new("a/b");
+        let tokenizer = TokenizerError::Regex { pattern: "(".into(), problem: "open".into() };
+        let cases = [
+            (Error::io(path)(io()), "a/b: broken", true),
+            (Error::blob(path)(smolrun::Error::NotFinite), "a/b: the model's logits", true),
+            (Error::blob(path)(smolrun::Error::Io { path: path.into(), source: io() }), "a/b: broken", true),
+            (Error::Tokenizer { path: path.into(), source: tokenizer }, "a/b: the regex (: open", true),
+            (Error::tensor("x", "is bad"), "tensor x: is bad", false),
+        ];
+        for (error, expected, has_source) in cases {
+            assert!(error.to_string().starts_with(expected), "{error}");
+            assert_eq!(error.source().is_some(), has_source, "{error}");
+        }
+    }
+}

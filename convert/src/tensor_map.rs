@@ -137,14 +137,12 @@ impl<'a> Binding<'a> {
     }
 
     fn panel_in_sequence(&self, index: usize) -> (&'a Tensor, usize) {
-        let mut panel = index;
-        for tensor in &self.tensors {
-            match panel.checked_sub(panels(tensor)) {
-                Some(rest) => panel = rest,
-                None => return (tensor, panel),
-            }
+        let (mut tensor, mut panel) = (self.tensors[0], index);
+        for &next in &self.tensors[1..] {
+            let Some(rest) = panel.checked_sub(panels(tensor)) else { break };
+            (tensor, panel) = (next, rest);
         }
-        unreachable!("panel {index} of {}", self.panels())
+        (tensor, panel)
     }
 }
 
