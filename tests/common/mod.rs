@@ -1,9 +1,11 @@
 //! Helpers for black-box tests: built programs, directories that clean up after themselves, generated checkpoints.
 
 mod checkpoint;
+mod models;
 mod programs;
 mod temp_dir;
 
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype, tales};
+pub use self::models::{REAL, TALES, blob, data, model_dir};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
