@@ -227,9 +227,10 @@ fn variants() {
 }
 
 /// Text of an added token, whether it is special, whether it is normalized.
-const ADDED: [(&str, bool, bool); 14] = [
+const ADDED: [(&str, bool, bool); 15] = [
     ("<|im", false, false),
     ("<|im_start|>user", true, false),
+    ("start", false, false),
     ("the", false, true),
     ("he", false, true),
     ("<|x|>", true, true),
