@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use smol_tests::{real_model, repository, tokenizer};
+use smol_tests::common::{REAL, TALES, data, model_dir, tokenizer};
 use smolconv::tokenizer_json::{TokenizerTables, compile};
 use smolrun::{Error, SpecialTokens, Tokenizer};
 use tokenizers::Tokenizer as Oracle;
@@ -162,11 +162,11 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 fn small() -> Vec<u8> {
-    read(&repository().join("models/tales-4m/tokenizer.json"))
+    read(&model_dir(TALES).join("tokenizer.json"))
 }
 
 fn real() -> Vec<u8> {
-    read(&real_model().join("tokenizer.json"))
+    read(&model_dir(REAL).join("tokenizer.json"))
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn every_character() {
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn reference_cases() {
     let ours = tokenizer(&compile(&real(), 49152).unwrap());
-    let cases = read(&repository().join("tests/data/tokenizer_cases.jsonl"));
+    let cases = read(&data("tokenizer_cases.jsonl"));
     let cases = serde_json::Deserializer::from_slice(&cases).into_iter::<Value>();
     let mut count = 0;
     for case in cases {

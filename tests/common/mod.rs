@@ -4,8 +4,10 @@ mod checkpoint;
 mod models;
 mod programs;
 mod temp_dir;
+mod tokenizer;
 
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype, tales};
-pub use self::models::{REAL, TALES, blob, data, model_dir};
+pub use self::models::{REAL, TALES, blob, data, model_dir, repository};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
+pub use self::tokenizer::tokenizer;
