@@ -11,5 +11,6 @@ fn main() -> smolrun::Result<()> {
     for token in session.generate(&prompt, GenerateOptions::default().max_tokens(100))? {
         print!("{}", token?.text);
     }
-    Ok(println!())
+    println!();
+    Ok(())
 }

@@ -13,5 +13,6 @@ fn main() -> smolrun::Result<()> {
     for token in session.generate(&prompt, GenerateOptions::default().max_tokens(40))? {
         print!("{}", token?.text);
     }
-    Ok(println!())
+    println!();
+    Ok(())
 }
