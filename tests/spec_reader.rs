@@ -1,0 +1,315 @@
+//! A reader written from `format-spec.md` alone: proof that the document is enough. It shares no code with the runtime
+//! but is compared with it, and with the checkpoint.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use smol_tests::common::{TempDir, run, tales};
+
+const NONE: u32 = u32::MAX;
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> usize {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()).try_into().unwrap()
+}
+
+fn f32_at(bytes: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+struct Section<'a> {
+    columns: usize,
+    bytes: &'a [u8],
+}
+
+/// "Layout of the file", "Header" and "Directory".
+struct Blob<'a> {
+    sections: HashMap<(u32, u32), Section<'a>>,
+}
+
+impl<'a> Blob<'a> {
+    fn read(bytes: &'a [u8]) -> Blob<'a> {
+        assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 1));
+        assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
+        assert_eq!(u64_at(bytes, 16), bytes.len());
+        assert!(bytes[40..96].iter().all(|&byte| byte == 0));
+        let count = u32_at(bytes, 24) as usize;
+        let directory = &bytes[128..128 + 96 * count];
+        let mut header = bytes[..128].to_vec();
+        header[96..].fill(0);
+        assert_eq!(Sha256::digest([&header, directory].concat())[..], bytes[96..128]);
+        let (mut sections, mut end) = (HashMap::new(), 128 + directory.len());
+        for entry in directory.chunks_exact(96) {
+            let (kind, layer) = (u32_at(entry, 0), u32_at(entry, 4));
+            let (offset, length) = (u64_at(entry, 32), u64_at(entry, 40));
+            let (alignment, size) = match kind {
+                16 | 18 | 19 | 21 | 22 | 24 => (4096, 4),
+                2..=3 | 5..=7 | 17 | 20 | 23 => (64, 4),
+                _ => (64, 1),
+            };
+            assert_eq!(offset % alignment, 0);
+            assert!(bytes[end..offset].iter().all(|&byte| byte == 0));
+            end = offset + length;
+            let content = &bytes[offset..end];
+            assert_eq!(Sha256::digest(content)[..], entry[64..96]);
+            let (rows, columns) = (u64_at(entry, 16), u64_at(entry, 24));
+            let rows = match kind {
+                21 => (rows / 2).next_multiple_of(16) * 2,
+                _ if alignment == 4096 => rows.next_multiple_of(16),
+                _ => rows,
+            };
+            assert_eq!(length, rows * columns * size);
+            assert!(sections.insert((kind, layer), Section { columns, bytes: content }).is_none());
+        }
+        assert_eq!(end, bytes.len());
+        Blob { sections }
+    }
+
+    fn section(&self, kind: u32) -> &Section<'a> {
+        &self.sections[&(kind, NONE)]
+    }
+
+    /// "Panels".
+    fn element(&self, kind: u32, layer: u32, row: usize, column: usize) -> f32 {
+        let section = &self.sections[&(kind, layer)];
+        f32_at(section.bytes, 4 * ((row / 16 * section.columns + column) * 16 + row % 16))
+    }
+
+    /// "Gate and up".
+    fn gate_or_up(&self, layer: u32, up: bool, row: usize, column: usize) -> f32 {
+        let section = &self.sections[&(21, layer)];
+        let gate = (row / 16 * 2 * section.columns + column) * 16 + row % 16;
+        f32_at(section.bytes, 4 * (gate + if up { section.columns * 16 } else { 0 }))
+    }
+}
+
+/// "Tokenizer".
+struct Tokenizer<'a> {
+    blob: &'a Blob<'a>,
+}
+
+impl<'a> Tokenizer<'a> {
+    fn token(&self, id: u32) -> &'a [u8] {
+        let offsets = self.blob.section(3).bytes;
+        let [start, end] = [id, id + 1].map(|id| u32_at(offsets, 4 * id as usize) as usize);
+        &self.blob.section(4).bytes[start..end]
+    }
+
+    /// "From text to ids".
+    fn encode(&self, text: &str, special: bool) -> Vec<u32> {
+        let mut ids = Vec::new();
+        self.find_added(text, special, &[0, 16], &mut ids);
+        ids
+    }
+
+    fn find_added(&self, text: &str, special: bool, passes: &[u32], ids: &mut Vec<u32>) {
+        let Some((&pass, later)) = passes.split_first() else { return self.pretokenize(text, 0, ids) };
+        let records = self.blob.section(7).bytes.chunks_exact(8).map(|r| (u32_at(r, 0), u32_at(r, 4)));
+        let records: Vec<_> = records.filter(|(_, flags)| flags & 16 == pass).collect();
+        let (mut done, mut at) = (0, 0);
+        while at < text.len() {
+            let here = &text.as_bytes()[at..];
+            let starts = records.iter().filter(|(id, _)| here.starts_with(self.token(*id)));
+            let Some(&(id, flags)) = starts.max_by_key(|(id, _)| self.token(*id).len()) else {
+                at += 1;
+                continue;
+            };
+            let end = at + self.token(id).len();
+            if flags & 1 == 0 || special {
+                self.find_added(&text[done..at], special, later, ids);
+                ids.push(id);
+                done = end;
+            }
+            at = end;
+        }
+        self.find_added(&text[done..], special, later, ids);
+    }
+
+    /// "Pre-tokenizer".
+    fn pretokenize(&self, text: &str, stage: u32, ids: &mut Vec<u32>) {
+        if text.is_empty() {
+            return;
+        }
+        let Some(section) = self.blob.sections.get(&(8, stage)) else { return self.merge(text, ids) };
+        let (mut done, mut at) = (0, 0);
+        while at < text.len() {
+            match match_len(section.bytes, &text[at..]) {
+                0 => at += text[at..].chars().next().unwrap().len_utf8(),
+                len => {
+                    self.pretokenize(&text[done..at], stage + 1, ids);
+                    self.pretokenize(&text[at..at + len], stage + 1, ids);
+                    at += len;
+                    done = at;
+                }
+            }
+        }
+        self.pretokenize(&text[done..], stage + 1, ids);
+    }
+
+    fn merge(&self, word: &str, ids: &mut Vec<u32>) {
+        let byte_tokens = self.blob.section(5).bytes;
+        let symbols = word.bytes().map(|byte| u32_at(byte_tokens, 4 * usize::from(byte)));
+        let mut symbols: Vec<u32> = symbols.filter(|&id| id != NONE).collect();
+        loop {
+            let pairs = symbols.windows(2).enumerate();
+            let merges =
+                pairs.filter_map(|(at, pair)| self.lookup(pair[0], pair[1]).map(|(rank, id)| (rank, at, id)));
+            let Some((_, at, merged)) = merges.min() else { break };
+            symbols.splice(at..at + 2, [merged]);
+        }
+        ids.extend(symbols);
+    }
+
+    /// "Merges".
+    fn lookup(&self, left: u32, right: u32) -> Option<(u32, u32)> {
+        let bytes = self.blob.section(6).bytes;
+        let slots = bytes.len() / 16;
+        let product = (u64::from(left) << 32 | u64::from(right)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let home = if slots == 1 { 0 } else { product >> (64 - slots.ilog2()) } as usize;
+        for step in 0..64 {
+            let slot = &bytes[(home + step) % slots * 16..][..16];
+            match (u32_at(slot, 0), u32_at(slot, 4)) {
+                (NONE, _) => return None,
+                pair if pair == (left, right) => return Some((u32_at(slot, 8), u32_at(slot, 12))),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// "A match" and "The trailing-space rule".
+fn match_len(stage: &[u8], text: &str) -> usize {
+    let [class_count, state_count, start, flags] = [0, 4, 8, 12].map(|at| u32_at(stage, at) as usize);
+    let next = &stage[(320 + state_count).next_multiple_of(64)..];
+    let (mut state, mut len) = (start, 0);
+    for (index, byte) in text.bytes().enumerate() {
+        let class = usize::from(stage[64 + usize::from(byte)]);
+        state = u16_at(next, 2 * (state * class_count + class)).into();
+        if state == 0 {
+            break;
+        }
+        if stage[320 + state] == 1 {
+            len = index + 1;
+        }
+    }
+    let last = text[..len].chars().next_back();
+    match last.filter(|last| flags & 1 == 1 && last.is_whitespace()).map(char::len_utf8) {
+        Some(last) if last < len && len < text.len() => len - last,
+        _ => len,
+    }
+}
+
+/// The tensors of tales, all bfloat16.
+struct Checkpoint {
+    bytes: Vec<u8>,
+    header: Value,
+}
+
+impl Checkpoint {
+    fn read(path: &Path) -> Checkpoint {
+        let bytes = fs::read(path).unwrap();
+        let header = serde_json::from_slice(&bytes[8..8 + u64_at(&bytes, 0)]).unwrap();
+        Checkpoint { bytes, header }
+    }
+
+    fn element(&self, name: &str, row: usize, column: usize) -> f32 {
+        let tensor = &self.header[name];
+        let columns = tensor["shape"][1].as_u64().unwrap() as usize;
+        let start = tensor["data_offsets"][0].as_u64().unwrap() as usize + 8 + u64_at(&self.bytes, 0);
+        f32::from_bits(u32::from(u16_at(&self.bytes, start + 2 * (row * columns + column))) << 16)
+    }
+}
+
+fn tales_blob() -> Vec<u8> {
+    let temp = TempDir::new();
+    let out = temp.join("tales.bin");
+    let outcome = run("smolconv", &[tales().as_os_str(), "-o".as_ref(), out.as_os_str()]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    fs::read(out).unwrap()
+}
+
+#[test]
+fn weights_found_by_the_document_are_the_checkpoints() {
+    let (bytes, checkpoint) = (tales_blob(), Checkpoint::read(&tales().join("model.safetensors")));
+    let blob = Blob::read(&bytes);
+    for (row, column) in [(0, 0), (17, 3), (15, 191), (16, 0), (63, 100)] {
+        let expect =
+            |found: f32, name: &str| assert_eq!(found, checkpoint.element(name, row, column), "{name}");
+        expect(blob.element(16, NONE, row, column), "model.embed_tokens.weight");
+        for layer in [0, 7] {
+            let name = |name: &str| format!("model.layers.{layer}.{name}_proj.weight");
+            expect(blob.element(18, layer, row, column), &name("self_attn.q"));
+            expect(blob.element(18, layer, 192 + row, column), &name("self_attn.k"));
+            expect(blob.element(18, layer, 256 + row, column), &name("self_attn.v"));
+            expect(blob.element(19, layer, row, column), &name("self_attn.o"));
+            expect(blob.gate_or_up(layer, false, row, column), &name("mlp.gate"));
+            expect(blob.gate_or_up(layer, true, row, column), &name("mlp.up"));
+            expect(blob.element(22, layer, row, column), &name("mlp.down"));
+        }
+    }
+}
+
+#[test]
+fn text_encoded_by_the_document_has_the_runtimes_ids() {
+    let bytes = tales_blob();
+    let blob = Blob::read(&bytes);
+    let reader = Tokenizer { blob: &blob };
+    let storage = std::sync::Arc::new(smolrun::storage::Storage::from_bytes(&bytes).unwrap());
+    let layout = smolrun::format::Layout::parse(storage.bytes()).unwrap();
+    let runtime = smolrun::Tokenizer::new(storage, &layout);
+    let texts = [
+        "",
+        "Once upon a time, there lived a king who had 3 daughters.",
+        "  two  spaces 12  34\n\n and\ttabs \u{3000} ",
+        "I'll, it's we've THEY'RE; naïve 日本語 🦊 \u{4}\u{13} end ",
+        "a<|endoftext|><|im_start|>user\n<|im_end|> <|im_sta",
+        "<|im_end|><|im_end|>",
+    ];
+    for text in texts {
+        for (special, parse) in
+            [(false, smolrun::SpecialTokens::AsText), (true, smolrun::SpecialTokens::Parse)]
+        {
+            assert_eq!(reader.encode(text, special), runtime.encode(text, parse).unwrap(), "{text:?}");
+        }
+    }
+    let text = texts[1];
+    let decoded: Vec<u8> =
+        reader.encode(text, false).iter().flat_map(|&id| reader.token(id).to_vec()).collect();
+    assert_eq!(decoded, text.as_bytes());
+}
+
+/// The bytes that the document shows are those of a blob made now. What depends on the metadata, and with it on the
+/// converter's version, is left out.
+#[test]
+fn the_documents_example_is_a_real_blob() {
+    let bytes = tales_blob();
+    let document =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../format-spec.md")).unwrap();
+    let mut lines = 0;
+    for line in document.lines() {
+        let Some((offset, rest)) = line.trim_start().split_once("  ").filter(|(offset, _)| offset.len() == 8)
+        else {
+            continue;
+        };
+        let Ok(offset) = usize::from_str_radix(offset, 16) else { continue };
+        for (at, byte) in (offset..).zip(rest.split_whitespace()) {
+            let depends_on_metadata = (16..24).contains(&at) || (96..128).contains(&at);
+            let expected = u8::from_str_radix(byte, 16).unwrap();
+            assert!(depends_on_metadata || bytes[at] == expected, "offset {at:#x}: {:02x}", bytes[at]);
+        }
+        lines += 1;
+    }
+    assert_eq!(lines, 8 + 6 + 4);
+}
