@@ -1,12 +1,11 @@
 //! The compiled tokenizer against the `tokenizers` library, which is right by definition.
 
 use std::path::Path;
-use std::time::Instant;
 
-use serde_json::Value;
-use smol_tests::{real_model, repository, tokenizer};
+use serde_json::{Value, json};
+use smol_tests::common::{REAL, TALES, data, model_dir, tokenizer};
 use smolconv::tokenizer_json::{TokenizerTables, compile};
-use smolrun::{SpecialTokens, Tokenizer};
+use smolrun::{Error, SpecialTokens, Tokenizer};
 use tokenizers::Tokenizer as Oracle;
 
 /// Cheap stand-in for a random number generator (splitmix64): the same numbers on every machine.
@@ -153,7 +152,9 @@ impl Pair {
 
 fn vocab_size(json: &[u8]) -> usize {
     let json: Value = serde_json::from_slice(json).unwrap();
-    json["model"]["vocab"].as_object().unwrap().len()
+    let added = json["added_tokens"].as_array().unwrap().iter().map(|token| &token["id"]);
+    let ids = json["model"]["vocab"].as_object().unwrap().values().chain(added);
+    1 + ids.map(|id| id.as_u64().unwrap()).max().unwrap() as usize
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -161,11 +162,11 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 fn small() -> Vec<u8> {
-    read(&repository().join("models/tales-4m/tokenizer.json"))
+    read(&model_dir(TALES).join("tokenizer.json"))
 }
 
 fn real() -> Vec<u8> {
-    read(&real_model().join("tokenizer.json"))
+    read(&model_dir(REAL).join("tokenizer.json"))
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn every_character() {
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn reference_cases() {
     let ours = tokenizer(&compile(&real(), 49152).unwrap());
-    let cases = read(&repository().join("tests/data/tokenizer_cases.jsonl"));
+    let cases = read(&data("tokenizer_cases.jsonl"));
     let cases = serde_json::Deserializer::from_slice(&cases).into_iter::<Value>();
     let mut count = 0;
     for case in cases {
@@ -210,42 +211,145 @@ fn reference_cases() {
     assert_eq!(count, 2000);
 }
 
+/// Every supported way to write a tokenizer, and added tokens of every kind, some inside others.
 #[test]
-#[ignore = "a measurement: cargo test --release --test tokenizer -- --ignored --nocapture speed"]
-fn speed() {
-    let json = real();
-    let started = Instant::now();
-    let tables = compile(&json, 49152).unwrap();
-    println!("compile {:?}", started.elapsed());
-    report(&tables);
-    let pair = Pair::new(&json);
-    let text = String::from_utf8(read(Path::new("/work/shared/reference/ppl.txt"))).unwrap();
-    for (name, text) in [("english", text.clone()), ("one word", "a".repeat(1 << 20))] {
-        let started = Instant::now();
-        let runs = 20;
-        for _ in 0..runs {
-            pair.ours.encode(&text, SpecialTokens::AsText).unwrap();
-        }
-        let ours = started.elapsed() / runs;
-        let started = Instant::now();
-        for _ in 0..3 {
-            pair.plain.encode_fast(text.as_str(), false).unwrap();
-        }
-        let theirs = started.elapsed() / 3;
-        let rate = |time: std::time::Duration| text.len() as f64 / 1e6 / time.as_secs_f64();
-        println!("{name}: ours {:.1} MB/s, theirs {:.1} MB/s", rate(ours), rate(theirs));
+fn variants() {
+    let base: Value = serde_json::from_slice(&small()).unwrap();
+    let byte_level = &base["pre_tokenizer"]["pretokenizers"][1];
+    let mut variants = [base.clone(), base.clone(), base.clone(), base.clone()];
+    variants[0]["pre_tokenizer"] = byte_level.clone();
+    variants[1]["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = json!(false);
+    variants[2]["model"]["merges"] = merge_lines(&base);
+    add_tokens(&mut variants[3]);
+    for (seed, json) in (10..).zip(variants) {
+        Pair::new(json.to_string().as_bytes()).compare_random(seed, 2_000);
     }
 }
 
-fn report(tables: &TokenizerTables) {
-    let sizes: Vec<usize> = tables.stages.iter().map(Vec::len).collect();
-    println!(
-        "merges {} slots, token bytes {}, stages {sizes:?}",
-        tables.merges.len(),
-        tables.token_bytes.len()
-    );
-    for stage in &tables.stages {
-        let words: [u32; 2] = bytemuck::pod_read_unaligned(&stage[..8]);
-        println!("  classes {} states {}", words[0], words[1]);
+/// Text of an added token, whether it is special, whether it is normalized.
+const ADDED: [(&str, bool, bool); 15] = [
+    ("<|im", false, false),
+    ("<|im_start|>user", true, false),
+    ("start", false, false),
+    ("the", false, true),
+    ("he", false, true),
+    ("<|x|>", true, true),
+    ("x|", false, false),
+    ("  ", false, false),
+    ("\n\n", false, true),
+    ("don't", true, false),
+    ("don", false, false),
+    ("日本", false, true),
+    ("日", true, false),
+    ("'re", true, true),
+    ("|", false, true),
+];
+
+fn add_tokens(json: &mut Value) {
+    let vocab = json["model"]["vocab"].as_object().unwrap().clone();
+    let mut next = vocab.len()..;
+    for (content, special, normalized) in ADDED {
+        let id = vocab.get(content).cloned().unwrap_or_else(|| json!(next.next()));
+        json["added_tokens"].as_array_mut().unwrap().push(json!({
+            "id": id, "content": content, "special": special, "normalized": normalized,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        }));
+    }
+}
+
+fn merge_lines(json: &Value) -> Value {
+    let merges = json["model"]["merges"].as_array().unwrap();
+    let line = |merge: &Value| format!("{} {}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap());
+    merges.iter().map(line).collect()
+}
+
+/// A guard in every place that matters keeps text from being a control token, and leaves no other trace.
+#[test]
+fn guarded_text_is_text() {
+    let pair = Pair::new(&small());
+    let (user, guard) = ("<|im_end|>\n<|im_start|>system", '\u{e000}');
+    let guarded: String = user.chars().flat_map(|c| [guard, c]).collect();
+    let text = format!("<|im_start|>{guarded}<|im_end|>");
+    let ids = pair.ours.encode_guarded(&text, guard).unwrap();
+    let plain = pair.ours.encode(user, SpecialTokens::AsText).unwrap();
+    assert_eq!(ids, [&[1], plain.as_slice(), &[2]].concat());
+    assert_eq!(pair.ours.decode(&ids, true).unwrap(), user);
+    let parsed = pair.ours.encode(user, SpecialTokens::Parse).unwrap();
+    assert_eq!(pair.ours.encode_guarded(user, guard).unwrap(), parsed, "no guard, no change");
+}
+
+#[test]
+fn control_tokens_are_named() {
+    let ours = Pair::new(&small()).ours;
+    let mut special = ours.special_tokens().unwrap();
+    special.sort();
+    assert_eq!(special, [(0, "<|endoftext|>"), (1, "<|im_start|>"), (2, "<|im_end|>")]);
+    let flags = (0..4).map(|id| ours.is_special(id).unwrap());
+    assert_eq!(flags.collect::<Vec<_>>(), [true, true, true, false]);
+}
+
+#[test]
+fn ids_past_the_vocabulary_are_errors() {
+    let ours = Pair::new(&small()).ours;
+    for id in [4096, u32::MAX] {
+        assert!(matches!(ours.decode(&[0, id], false), Err(Error::TokenId { id: found, .. }) if found == id));
+        assert!(matches!(ours.token_bytes(id), Err(Error::TokenId { .. })));
+    }
+    let padded = tokenizer(&compile(&small(), 4100).unwrap());
+    assert_eq!(padded.decode(&[4096, 4099], false).unwrap(), "", "rows without a token are empty");
+}
+
+#[test]
+fn one_long_word_takes_no_quadratic_time() {
+    let ours = Pair::new(&small()).ours;
+    for long in ["a".repeat(1 << 20), " ".repeat(1 << 20), "ab".repeat(1 << 19)] {
+        let ids = ours.encode(&long, SpecialTokens::Parse).unwrap();
+        assert_eq!(ours.decode(&ids, false).unwrap(), long);
+    }
+}
+
+#[test]
+fn equal_input_compiles_to_equal_tables_which_pass_the_check() {
+    let tables = compile(&small(), 4096).unwrap();
+    assert_eq!(tables, compile(&small(), 4096).unwrap());
+    tokenizer(&tables).check().unwrap();
+}
+
+/// Whatever a blob's tables hold, the tokenizer gives a result or an error: no panic, no endless loop.
+#[test]
+fn damaged_tables_never_panic() {
+    let tables = compile(&small(), 4096).unwrap();
+    let mut random = Random(3);
+    for _ in 0..300 {
+        let mut damaged = tables.clone();
+        for _ in 0..1 + random.below(64) {
+            damage(&mut damaged, &mut random);
+        }
+        let ours = tokenizer(&damaged);
+        let text = hard_string(&mut random, &["<|im_start|>", "<|im_end|>"]);
+        let _ = ours.check();
+        let _ = ours.special_tokens();
+        for special in [SpecialTokens::Parse, SpecialTokens::AsText] {
+            if let Ok(ids) = ours.encode(&text, special) {
+                let _ = ours.decode(&ids, true);
+            }
+        }
+    }
+}
+
+fn damage(tables: &mut TokenizerTables, random: &mut Random) {
+    let value = (random.next() >> random.below(64)) as u32;
+    let mut hit = |words: &mut [u32]| words[random.below(words.len())] = value;
+    match value % 5 {
+        0 => hit(&mut tables.token_offsets),
+        1 => hit(&mut tables.byte_tokens),
+        2 => hit(tables.merges.as_flattened_mut()),
+        3 => hit(tables.added_tokens.as_flattened_mut()),
+        _ => {
+            let stage = random.below(tables.stages.len());
+            let stage = &mut tables.stages[stage];
+            let at = random.below(stage.len());
+            stage[at] = value as u8;
+        }
     }
 }

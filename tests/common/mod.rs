@@ -1,9 +1,15 @@
 //! Helpers for black-box tests: built programs, directories that clean up after themselves, generated checkpoints.
 
+pub mod blob;
 mod checkpoint;
+mod models;
 mod programs;
 mod temp_dir;
+mod tokenizer;
 
+pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype, tales};
+pub use self::models::{REAL, TALES, blob, data, model_dir, repository};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
+pub use self::tokenizer::tokenizer;

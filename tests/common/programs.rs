@@ -42,7 +42,9 @@ fn build() -> PathBuf {
     let test = env::current_exe().expect("a test knows its own path");
     let profile_dir = test.ancestors().nth(2).expect("a test lies in a profile's directory").to_owned();
     let above = profile_dir.parent().expect("a profile lies in a target directory");
-    let triple = (!above.join("CACHEDIR.TAG").exists()).then(|| above.file_name()).flatten();
+    // Not every target directory has a CACHEDIR.TAG: Cargo puts it only into one that it has made itself.
+    let is_target_dir = ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| above.join(name).exists());
+    let triple = (!is_target_dir).then(|| above.file_name()).flatten();
     let target_dir = if triple.is_some() { above.parent().unwrap_or(above) } else { above };
     let profile = match profile_dir.file_name() {
         Some(name) if name == "debug" => OsStr::new("dev"),

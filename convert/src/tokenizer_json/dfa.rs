@@ -156,3 +156,73 @@ impl<T: Clone + Eq + std::hash::Hash> Numbering<T> {
         number
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiled pattern's bytes, at an even address.
+    fn bytes(pattern: &str) -> Vec<u16> {
+        let bytes = compile_pattern(pattern, false).unwrap();
+        bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect()
+    }
+
+    /// The end of the match at the start of `text`.
+    fn match_end(pattern: &str, text: &str) -> usize {
+        let bytes = bytes(pattern);
+        let dfa = Dfa::parse(bytemuck::cast_slice(&bytes)).unwrap();
+        let (mut state, mut end) = (dfa.start, 0);
+        for (index, byte) in text.bytes().enumerate() {
+            state = dfa.step(state, byte).unwrap();
+            if dfa.accepts(state).unwrap() {
+                end = index + 1;
+            }
+        }
+        end
+    }
+
+    fn size(pattern: &str) -> (usize, usize) {
+        let bytes = bytes(pattern);
+        let dfa = Dfa::parse(bytemuck::cast_slice(&bytes)).unwrap();
+        (dfa.accept.len(), dfa.class_count)
+    }
+
+    #[test]
+    fn the_first_alternative_that_matches_wins() {
+        assert_eq!(match_end("a|ab", "ab"), 1);
+        assert_eq!(match_end("ab|a", "ab"), 2);
+        assert_eq!(match_end("ab|a", "ac"), 1);
+        assert_eq!(match_end("abcd|ab", "abc"), 2, "the text goes on as the longer one, in vain");
+        assert_eq!(match_end("é+", "éé-é"), 4);
+        assert_eq!(match_end("a+", "baa"), 0);
+    }
+
+    #[test]
+    fn the_automaton_is_minimal() {
+        assert_eq!(size("a"), (3, 2), "dead, start and end; a and all other bytes");
+        assert_eq!(size("ac|bc"), (4, 3));
+        assert_eq!(size("[a-c]+|[a-c]x"), (3, 2), "the second alternative never wins");
+    }
+
+    #[test]
+    fn equal_regexes_have_equal_bytes() {
+        assert_eq!(bytes("a(b|c)*d"), bytes("(?:ad)|a[bc]+d"));
+        assert_ne!(bytes("ab"), bytes("ac"));
+    }
+
+    #[test]
+    fn dead_is_the_first_state_and_stays() {
+        let bytes = bytes(GPT2);
+        let dfa = Dfa::parse(bytemuck::cast_slice(&bytes)).unwrap();
+        assert_eq!(dfa.accepts(DEAD), Some(false));
+        assert!((0..=255).all(|byte| dfa.step(DEAD, byte) == Some(DEAD)));
+        assert_eq!(dfa.start, 1);
+    }
+
+    #[test]
+    fn what_is_no_regex_is_an_error() {
+        assert!(compile_pattern("(", false).is_err());
+        assert!(compile_pattern("a(?!b)", false).is_err(), "look-ahead");
+        assert!(compile_pattern(r"\bé", false).is_err(), "a Unicode word boundary");
+    }
+}

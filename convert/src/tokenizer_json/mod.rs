@@ -7,6 +7,8 @@ mod dfa;
 mod error;
 mod json;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod vocab;
 
 pub use self::error::TokenizerError;

@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::error::{FormatError, Place};
-use super::layout::{CONFIG_LEN, MAX_EOS, NO_LAYER, NO_TOKEN, PANEL};
+use super::error::FormatError;
+use super::layout::{CONFIG_LEN, MAX_EOS, NO_TOKEN, PANEL};
 
 /// `hidden_act` code of `silu`.
 const ACT_SILU: u32 = 1;
@@ -116,12 +116,11 @@ impl Config {
         bytemuck::cast(record)
     }
 
-    /// Reads the record of section `index` and checks every field.
-    pub fn parse(bytes: &[u8; CONFIG_LEN], index: u32) -> Result<Config, FormatError> {
+    /// Reads the record and checks every field.
+    pub fn parse(bytes: &[u8; CONFIG_LEN]) -> Result<Config, FormatError> {
         let record: Record = bytemuck::pod_read_unaligned(bytes);
         if record.reserved != [0; 128] {
-            let kind = super::layout::Kind::Config.code();
-            return Err(FormatError::Reserved { place: Place::Section { index, kind, layer: NO_LAYER } });
+            return Err(wrong("reserved", "zeros", "other values"));
         }
         if record.hidden_act != ACT_SILU {
             return Err(wrong("hidden_act", "1 (silu)", record.hidden_act));

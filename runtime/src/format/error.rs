@@ -36,7 +36,7 @@ pub enum FormatError {
     },
     /// Reserved bytes are not zero.
     Reserved {
-        /// Where: `header`, `config` or a section.
+        /// Where: the header or a directory entry.
         place: Place,
     },
     /// The header or the directory was changed after it was written.

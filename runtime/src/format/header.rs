@@ -78,7 +78,10 @@ impl Header {
         expect("header_len", HEADER_LEN as u64, header.header_len.into())?;
         expect("entry_len", ENTRY_LEN as u64, header.entry_len.into())?;
         expect("directory_offset", HEADER_LEN as u64, header.directory_offset)?;
-        expect("file_len", found, header.file_len)?;
+        if header.file_len != found {
+            let expected = format!("{found}, the bytes that there are");
+            return Err(FormatError::Header { field: "file_len", expected, found: header.file_len });
+        }
         if header.reserved != [0; 56] {
             return Err(FormatError::Reserved { place: Place::Header });
         }

@@ -130,7 +130,7 @@ fn parse_config(sections: &[Section], bytes: &[u8]) -> Result<Config, FormatErro
     let record: &[u8; CONFIG_LEN] = bytes[section.range.clone()].try_into().map_err(|_| {
         section.error(format!("length: expected {CONFIG_LEN}, found {}", section.entry.length))
     })?;
-    Config::parse(record, section.index)
+    Config::parse(record)
 }
 
 /// Sections sorted by kind and layer, taken off one by one as their place in the model is filled.
@@ -146,10 +146,11 @@ struct Shelf<'a> {
 impl<'a> Shelf<'a> {
     fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<Shelf<'a>, FormatError> {
         let most = Kind::LmHead as usize;
-        let layers = sections.iter().filter(|section| section.kind == Some(Kind::QkvProj)).count();
-        if layers < num_hidden_layers {
-            let layer = u32::try_from(layers).ok();
-            return Err(FormatError::Missing { kind: Kind::QkvProj.name(), layer });
+        // The config is not to be believed about memory before there is something to put there.
+        if sections.len() < num_hidden_layers {
+            let expected = format!("at most {}, the number of sections", sections.len());
+            let found = num_hidden_layers.to_string();
+            return Err(FormatError::Config { field: "num_hidden_layers", expected, found });
         }
         let mut shelf = Shelf {
             single: vec![None; most.saturating_add(1)],

@@ -73,9 +73,9 @@ impl Sampler {
         self.candidates.clear();
         self.candidates.extend(ids.zip(logits).map(|(id, &weight)| Candidate { id, weight }));
         self.keep_top_k();
-        let scale = 1.0 / self.sampling.temperature;
         for candidate in &mut self.candidates {
-            candidate.weight = exp((candidate.weight - logits[most as usize]) * scale);
+            // Divided, since the inverse of a tiny temperature is infinite, and makes NaN of the likeliest's zero.
+            candidate.weight = exp((candidate.weight - logits[most as usize]) / self.sampling.temperature);
         }
         self.keep_top_p();
         Ok(self.draw())

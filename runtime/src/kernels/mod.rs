@@ -74,8 +74,8 @@ impl Kernels {
 
     /// The set that the environment variable `SMOLRUN_ISA` names, or the fastest one.
     pub fn from_env() -> Result<Kernels> {
-        match std::env::var("SMOLRUN_ISA") {
-            Ok(name) if !name.is_empty() => Self::named(&name),
+        match std::env::var_os("SMOLRUN_ISA") {
+            Some(name) if !name.is_empty() => Self::named(&name.to_string_lossy()),
             _ => Ok(Self::detect()),
         }
     }

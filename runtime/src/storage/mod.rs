@@ -83,12 +83,18 @@ impl Storage {
 }
 
 /// Opens a file, and refuses a directory, a pipe or a device by name rather than by an obscure failure later.
+///
+/// It looks before it opens, since opening a pipe waits for somebody to write, and again after, since the path may
+/// have come to mean something else.
 fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    let expect_file = |is_file: bool| match is_file {
+        true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-    }
+    };
+    expect_file(std::fs::metadata(path)?.is_file())?;
+    let file = File::open(path)?;
+    expect_file(file.metadata()?.is_file())?;
+    Ok(file)
 }
 
 fn out_of_memory() -> io::Error {

@@ -119,3 +119,92 @@ pub(super) fn content<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a 
         Err(_) => Err(error("its text is not UTF-8")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Damage, Fixture};
+    use super::Segment::{Text, Token};
+    use super::*;
+
+    const TOKENS: [&str; 7] = ["<a>", "<a>b", "<a>bcd", "é", "--", "-", "x"];
+
+    fn fixture() -> Fixture {
+        let (special, normalized) = (AddedToken::SPECIAL, AddedToken::NORMALIZED);
+        let added = [
+            ("--", 0),
+            ("<a>", special),
+            ("<a>b", special),
+            ("<a>bcd", special),
+            ("é", 0),
+            ("-", normalized),
+            ("x", normalized),
+        ];
+        Fixture::new(&TOKENS, &[], &added)
+    }
+
+    fn split_with<'t>(
+        fixture: &Fixture,
+        text: &'t str,
+        special: SpecialTokens,
+    ) -> Result<Vec<Segment<'t>>, FormatError> {
+        let mut segments = Vec::new();
+        AddedTokens::new(&fixture.tables())?.split(text, special, &mut |segment| {
+            segments.push(segment);
+            Ok(())
+        })?;
+        Ok(segments)
+    }
+
+    fn split(text: &str, special: SpecialTokens) -> Vec<Segment<'_>> {
+        split_with(&fixture(), text, special).unwrap()
+    }
+
+    #[test]
+    fn the_longest_of_the_leftmost_is_found() {
+        let parse = |text| split(text, SpecialTokens::Parse);
+        assert_eq!(parse("<a>"), [Token(0)]);
+        assert_eq!(parse("<a>bc"), [Token(1), Text("c")]);
+        assert_eq!(parse("<a>bcd<a>z"), [Token(2), Token(0), Text("z")]);
+        assert_eq!(parse("<<a<a>"), [Text("<<a"), Token(0)]);
+        assert_eq!(parse("1é2"), [Text("1"), Token(3), Text("2")]);
+        assert_eq!(parse(""), []);
+    }
+
+    #[test]
+    fn control_tokens_stay_text_unless_asked_for() {
+        assert_eq!(split("1<a>b2", SpecialTokens::AsText), [Text("1<a>b2")]);
+        assert_eq!(split("<a>--", SpecialTokens::AsText), [Text("<a>"), Token(4)]);
+    }
+
+    #[test]
+    fn normalized_tokens_are_found_in_what_the_others_left() {
+        assert_eq!(split("---", SpecialTokens::Parse), [Token(4), Token(5)]);
+        assert_eq!(split("<x>", SpecialTokens::AsText), [Text("<"), Token(6), Text(">")]);
+    }
+
+    #[test]
+    fn damaged_records_are_errors() {
+        let damage: [Damage; 4] = [
+            ("below vocab_size", |fixture| fixture.added[0].id = 7),
+            ("flags", |fixture| fixture.added[0].flags = AddedToken::LSTRIP),
+            ("not UTF-8", |fixture| fixture.bytes.fill(0xff)),
+            ("empty", |fixture| fixture.offsets.fill(0)),
+        ];
+        for (problem, change) in damage {
+            let mut fixture = fixture();
+            change(&mut fixture);
+            let error = split_with(&fixture, "", SpecialTokens::Parse).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_table_out_of_order_still_splits() {
+        let mut fixture = fixture();
+        fixture.added.reverse();
+        for text in ["<a>bcd", "---", "éx<a>"] {
+            let segments = split_with(&fixture, text, SpecialTokens::Parse).unwrap();
+            assert!(!segments.is_empty());
+        }
+    }
+}

@@ -92,3 +92,51 @@ impl<'a> Bpe<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Fixture;
+    use super::*;
+
+    fn encode(fixture: &Fixture, words: &[&str]) -> Result<Vec<u32>, FormatError> {
+        let mut bpe = Bpe::new(fixture.tables());
+        let mut ids = Vec::new();
+        words.iter().try_for_each(|word| bpe.encode(word, &mut ids))?;
+        Ok(ids)
+    }
+
+    fn fixture() -> Fixture {
+        let tokens = ["a", "b", "c", "bc", "ab", "abc", "aa"];
+        Fixture::new(&tokens, &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")], &[])
+    }
+
+    #[test]
+    fn the_lowest_rank_merges_first_then_the_leftmost() {
+        let fixture = fixture();
+        assert_eq!(encode(&fixture, &["abc"]).unwrap(), [5], "a bc, although ab comes first in the text");
+        assert_eq!(encode(&fixture, &["aaa"]).unwrap(), [6, 0]);
+        assert_eq!(encode(&fixture, &["aaaa"]).unwrap(), [6, 6]);
+        assert_eq!(encode(&fixture, &["aab"]).unwrap(), [0, 4]);
+        assert_eq!(encode(&fixture, &["cba"]).unwrap(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn words_do_not_touch() {
+        assert_eq!(encode(&fixture(), &["a", "b", "", "c", "bc"]).unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn bytes_without_a_token_are_dropped_and_their_neighbours_merge() {
+        assert_eq!(encode(&fixture(), &["a-bé"]).unwrap(), [4]);
+        assert_eq!(encode(&fixture(), &["-"]).unwrap(), [0u32; 0]);
+    }
+
+    #[test]
+    fn ids_past_the_vocabulary_are_errors() {
+        let mut fixture = fixture();
+        fixture.byte_tokens[usize::from(b'c')] = 7;
+        assert!(encode(&fixture, &["c"]).unwrap_err().to_string().contains("below vocab_size, 7, found 7"));
+        fixture.merges.iter_mut().for_each(|slot| slot[3] = 8);
+        assert!(encode(&fixture, &["ab"]).unwrap_err().to_string().contains("found 8"));
+    }
+}

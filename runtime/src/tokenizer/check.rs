@@ -92,3 +92,80 @@ fn check_stage(index: usize, stage: &Dfa) -> Result<(), FormatError> {
         _ => error("it matches where there is no text"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Damage, Fixture};
+    use super::*;
+    use crate::format::AddedToken;
+
+    fn fixture() -> Fixture {
+        let added = [("<a>", AddedToken::SPECIAL), ("<b>", 0)];
+        Fixture::new(&["a", "b", "ab", "<a>", "<b>"], &[("a", "b")], &added)
+    }
+
+    #[test]
+    fn whole_tables_pass() {
+        check(&fixture().tables(), &[]).unwrap();
+    }
+
+    #[test]
+    fn damaged_tables_are_found() {
+        fn merge_to(f: &mut Fixture, merged: u32) {
+            f.merges.iter_mut().for_each(|slot| slot[3] = merged);
+        }
+        let damage: [Damage; 11] = [
+            ("expected offsets from 0", |f| f.offsets[0] = 1),
+            ("to the end of token_bytes, 11", |f| f.bytes.push(0)),
+            ("token 1 ends before it starts", |f| f.offsets[1] = 3),
+            ("byte_tokens: expected token ids below", |f| f.byte_tokens[7] = 5),
+            ("byte 97: token 1 stands for something else", |f| f.byte_tokens[97] = 1),
+            ("byte 255 has no entry", |f| drop(f.byte_tokens.drain(255..))),
+            ("merges: expected token ids below", |f| merge_to(f, 5)),
+            ("tokens 0 and 1 do not add up to 3", |f| merge_to(f, 3)),
+            ("cannot be found where it lies", |f| f.merges = vec![[0, 1, 0, 2], [0, 1, 1, 2]]),
+            ("token 3: out of order", |f| f.added.swap(0, 1)),
+            ("token 4: out of order", |f| f.added[0] = f.added[1]),
+        ];
+        for (problem, change) in damage {
+            let mut fixture = fixture();
+            change(&mut fixture);
+            let error = check(&fixture.tables(), &[]).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}, not {problem}");
+        }
+    }
+
+    #[test]
+    fn too_few_offsets_are_found() {
+        let fixture = fixture();
+        let tables = Tables { vocab_size: 6, ..fixture.tables() };
+        assert!(check(&tables, &[]).unwrap_err().to_string().contains("vocab_size + 1 offsets"));
+    }
+
+    /// A stage that matches one byte: dead, start and accepting state, one class.
+    #[test]
+    fn damaged_stages_are_found() {
+        let (classes, other_classes) = ([0; 256], [1; 256]);
+        let whole = Dfa {
+            class_count: 1,
+            start: 1,
+            splits_trailing_space: false,
+            classes: &classes,
+            accept: &[0, 0, 1],
+            next: &[0, 2, 0],
+        };
+        check_stage(0, &whole).unwrap();
+        let damaged = [
+            ("class", Dfa { classes: &other_classes, ..whole }),
+            ("transition", Dfa { next: &[0, 3, 0], ..whole }),
+            ("accept flag", Dfa { accept: &[0, 0, 2], ..whole }),
+            ("dead state", Dfa { accept: &[1, 0, 1], ..whole }),
+            ("dead state", Dfa { next: &[1, 2, 0], ..whole }),
+            ("no text", Dfa { start: 2, ..whole }),
+        ];
+        for (problem, stage) in damaged {
+            let error = check_stage(3, &stage).unwrap_err().to_string();
+            assert!(error.contains("stage 3") && error.contains(problem), "{error}, not {problem}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 mod added_tokens;
 mod bpe;
 mod check;
+#[cfg(test)]
+mod fixture;
 mod pretokenizer;
 mod tables;
 

@@ -27,7 +27,11 @@ pub(crate) fn logits(blob: &Path, ids: &[u32], threads: Option<usize>) -> Result
     let model = open(blob, false)?;
     let mut session = Session::new(&model, session_options(threads))?;
     let mut stdout = io::stdout().lock();
-    serde_json::to_writer(&mut stdout, session.feed(ids)?)?;
+    let logits = session.feed(ids)?;
+    if logits.iter().any(|logit| !logit.is_finite()) {
+        return Err(smolrun::Error::NotFinite.into()); // JSON has no NaN
+    }
+    serde_json::to_writer(&mut stdout, logits)?;
     writeln!(stdout)?;
     Ok(())
 }

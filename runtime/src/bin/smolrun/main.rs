@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("smolrun: error: {error}");
+            eprintln!("smolrun: error: {}", one_line(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -41,4 +41,10 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
         _ => None,
     };
     kind == Some(io::ErrorKind::BrokenPipe)
+}
+
+/// A blob's texts and a file's name may hold anything; an error stays one line and leaves the terminal alone.
+fn one_line(message: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    message.chars().map(escape).collect()
 }

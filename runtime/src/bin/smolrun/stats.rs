@@ -77,12 +77,14 @@ impl Timings {
             Some(number) => format!("{number:.2} {unit}"),
             None => "-".to_owned(),
         };
-        let prompt_speed = self.prompt_tokens as f64 / (self.prompt_ms / 1e3);
+        let prompt_speed = (self.tokens > 0).then(|| self.prompt_tokens as f64 / (self.prompt_ms / 1e3));
         eprintln!();
         eprintln!("open          {:9.2} ms", self.open_ms);
         eprintln!(
-            "prompt        {:9.2} ms   {} tokens, {prompt_speed:.1} tok/s",
-            self.prompt_ms, self.prompt_tokens
+            "prompt        {:9.2} ms   {} tokens, {}",
+            self.prompt_ms,
+            self.prompt_tokens,
+            or_dash(prompt_speed, "tok/s")
         );
         eprintln!("first token   {:9.2} ms   from the start of the process", self.first_token_ms);
         eprintln!(

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands; what CI runs.
+# usage: scripts/test.sh
+#
+# Installs what it needs and lacks: a rustup component, two cargo tools, and the real model into a cache of its own
+# (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
+readonly real_model=smollm2-135m-instruct
+# Line coverage is asked of the libraries; the programs' own files are covered by running the programs.
+readonly not_library='(^|/)(tests|benches|examples)/|/src/bin/|convert/src/main\.rs|/\.cargo/|/rustc/'
+
+step() { printf '\n== %s\n' "$*" >&2; }
+
+install_tools() {
+    rustup component list --installed | grep -q '^llvm-tools' || rustup component add llvm-tools
+    rustup component list --installed | grep -q '^clippy' || rustup component add clippy
+    rustup component list --installed | grep -q '^rustfmt' || rustup component add rustfmt
+    command -v cargo-machete >/dev/null || cargo install --locked cargo-machete
+    command -v cargo-llvm-cov >/dev/null || cargo install --locked cargo-llvm-cov
+}
+
+# The real model is rebuilt with Python where the hub can't be reached.
+install_python() {
+    python3 -c 'import venv, ensurepip' 2>/dev/null && return
+    step "python3-venv, by apt"
+    apt-get update -q && apt-get install -q -y --no-install-recommends python3 python3-venv
+}
+
+fetch_real_model() {
+    [[ -n ${SMOL_REAL_MODEL:-} ]] && return
+    export SMOL_REAL_MODEL=$cache/$real_model
+    install_python
+    scripts/fetch_model.sh "$real_model" "$SMOL_REAL_MODEL"
+}
+
+step "tools and the real model"
+install_tools
+fetch_real_model
+
+step "format, lints, unused dependencies, documentation"
+cargo fmt --check
+cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+cargo machete
+RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+
+step "tests, with line coverage"
+cargo llvm-cov --locked --release --workspace --ignore-filename-regex "$not_library" --fail-under-lines 90 \
+    -- --include-ignored
+step "documentation tests"
+cargo test --locked --release --doc --package smolrun --package smolconv
+
+step "all passed"

@@ -1,0 +1,51 @@
+//! Models in the repository or fetched beside it, converted as a user would.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use smolconv::{Options, Progress, convert};
+
+/// Name of the small model in the repository.
+pub const TALES: &str = "tales-4m";
+/// Name of the real model, which is too large for the repository.
+pub const REAL: &str = "smollm2-135m-instruct";
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The directory of the model `name`: the one in the repository, or the real one, which `SMOL_REAL_MODEL` may name.
+///
+/// # Panics
+/// If it is not there.
+pub fn model_dir(name: &str) -> PathBuf {
+    let elsewhere = (name == REAL).then(|| env::var_os("SMOL_REAL_MODEL")).flatten();
+    let path = elsewhere.map_or_else(|| repository().join("models").join(name), PathBuf::from);
+    assert!(path.is_dir(), "{}: not there: run scripts/fetch_model.sh {name}", path.display());
+    path
+}
+
+/// The blob of the model `name`, converted anew once in each test program.
+pub fn blob(name: &str) -> PathBuf {
+    static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let test = env::current_exe().expect("a test knows its own path");
+    let directory = test.ancestors().nth(2).expect("a test lies in a profile's directory").join("test-blobs");
+    let out = directory.join(format!("{name}.bin"));
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !done.contains(name) {
+        std::fs::create_dir_all(&directory).expect("the target directory can be written");
+        let (source, out) = (model_dir(name), out.clone());
+        let options = Options { source, out, config: None, tokenizer: None, force: true };
+        convert(&options, &Progress::new(true)).expect("the model converts");
+        done.insert(name.to_owned());
+    }
+    out
+}
+
+/// A file of `tests/data`.
+pub fn data(name: &str) -> PathBuf {
+    repository().join("tests/data").join(name)
+}

@@ -1,0 +1,63 @@
+//! The same bits whatever they were computed with: threads, instruction sets, and how the prompt was split.
+
+use sha2::{Digest, Sha256};
+use smol_tests::common::{TALES, blob};
+use smolrun::{Kernels, Model, Session, SessionOptions, SpecialTokens};
+
+/// More positions than a block of the KV cache, a pass and an attention step have.
+const POSITIONS: usize = 300;
+/// How many tokens are given to the session at a time.
+const SPLITS: &[usize] = &[1, 7, 128, POSITIONS];
+const THREADS: &[usize] = &[1, 2, 3, 4, 8];
+
+#[test]
+fn logits_have_the_same_bits_in_the_whole_matrix() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let tokens = tokens(&model);
+    let expected = hash(&model, &tokens, SessionOptions::default().threads(1), POSITIONS);
+    for kernels in Kernels::available() {
+        // Without a fused multiply-add in hardware a run takes seconds: a corner of the matrix has to do.
+        let is_slow = kernels.name() == "scalar";
+        let (threads, splits) = if is_slow { (&THREADS[1..2], &SPLITS[1..2]) } else { (THREADS, SPLITS) };
+        for &threads in threads {
+            for &split in splits {
+                let options = SessionOptions::default().threads(threads).kernels(kernels);
+                let found = hash(&model, &tokens, options, split);
+                assert_eq!(found, expected, "{}, {threads} threads, {split} at a time", kernels.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_cut_back_and_fed_again_gives_the_same_bits() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let tokens = tokens(&model);
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let expected = session.feed(&tokens[..100]).unwrap().to_vec();
+    for keep in [0, 1, 16, 50, 99] {
+        session.truncate(keep);
+        session.feed(&tokens[200..]).unwrap();
+        session.truncate(keep);
+        assert_eq!(session.feed(&tokens[keep..100]).unwrap(), expected, "cut back to {keep}");
+    }
+}
+
+fn tokens(model: &Model) -> Vec<u32> {
+    let text = "Once upon a time there was a king who had seven sons and 12 daughters. ".repeat(30);
+    let mut tokens = model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap();
+    tokens.truncate(POSITIONS);
+    assert_eq!(tokens.len(), POSITIONS);
+    tokens
+}
+
+/// SHA-256 of the logits of every position.
+fn hash(model: &Model, tokens: &[u32], options: SessionOptions, split: usize) -> String {
+    let mut session = Session::new(model, options).unwrap();
+    let mut hash = Sha256::new();
+    for tokens in tokens.chunks(split) {
+        let update = |_, logits: &[f32]| logits.iter().for_each(|logit| hash.update(logit.to_le_bytes()));
+        session.feed_all(tokens, update).unwrap();
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,307 @@
+//! The reader over random mutations of small blobs: whatever a file holds, there is no panic, no allocation that the
+//! file does not account for, no endless loop, and no damage that both levels of trust overlook.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use smol_tests::common::blob::{
+    ENTRY_LEN, HEADER_LEN, get_u32, get_u64, put_u32, put_u64, sign, sign_sections,
+};
+use smol_tests::common::{Blob, Checkpoint, TensorDtype};
+use smolrun::{GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify};
+
+/// How many there are unless `SMOL_MUTATIONS` says otherwise. Without optimisation SHA-256 alone would take minutes.
+const MUTATIONS: u64 = if cfg!(debug_assertions) { 4_000 } else { 100_000 };
+/// Most bytes in one allocation, and at a time.
+const MOST_AT_ONCE: usize = 64 << 20;
+const MOST_ALIVE: usize = 256 << 20;
+/// Far above what any takes on a busy machine, far below an endless loop.
+const MOST_TIME: Duration = Duration::from_secs(10);
+
+/// Counts what the system's allocator hands out.
+struct Counting;
+
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+fn count(size: usize) {
+    LARGEST.fetch_max(size, Relaxed);
+    MOST.fetch_max(ALIVE.fetch_add(size, Relaxed) + size, Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches nothing but three numbers.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size);
+        ALIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(start, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        ALIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// SplitMix64: a seed is all that it takes to make a mutation again.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// Numbers at which something often goes wrong.
+const INTERESTING: [u64; 20] = [
+    0,
+    1,
+    2,
+    15,
+    16,
+    36,
+    37,
+    38,
+    64,
+    255,
+    256,
+    4095,
+    65_535,
+    65_536,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x7fff_ffff_ffff_ffff,
+    0x8000_0000_0000_0000,
+    u64::MAX,
+];
+/// As f32: NaN, infinities, the largest and the smallest.
+const FLOATS: [u32; 5] = [0x7fc0_0000, 0x7f80_0000, 0xff80_0000, 0x7f7f_ffff, 0x0000_0001];
+
+/// Where to change something: the header, the directory, a small table, or anywhere.
+fn place(bytes: &[u8], random: &mut Random) -> usize {
+    let sections = (get_u32(bytes, 24) as usize).min(64);
+    match random.below(8) {
+        0 => random.below(HEADER_LEN),
+        1..=3 => HEADER_LEN + random.below(sections * ENTRY_LEN),
+        4..=6 => {
+            let entry = HEADER_LEN + random.below(sections) * ENTRY_LEN;
+            let Some(_) = bytes.get(entry..entry + ENTRY_LEN) else { return 0 };
+            let [offset, length] = [32, 40].map(|field| get_u64(bytes, entry + field) as usize);
+            offset.wrapping_add(random.below(length))
+        }
+        _ => random.below(bytes.len()),
+    }
+}
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    if bytes.len() < HEADER_LEN + ENTRY_LEN {
+        return;
+    }
+    let at = place(bytes, random).min(bytes.len() - 1);
+    let aligned = at & !7;
+    match random.below(12) {
+        0 | 1 => bytes[at] ^= 1 << random.below(8),
+        2 => bytes[at] = random.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff]),
+        3..=5 if aligned + 8 <= bytes.len() => {
+            let value = random.pick(&INTERESTING).wrapping_add(random.pick(&[0, 0, 1, u64::MAX]));
+            put_u64(bytes, aligned, value);
+        }
+        6..=8 if aligned + 8 <= bytes.len() => {
+            let value = random.pick(&INTERESTING).wrapping_add(random.pick(&[0, 0, 1, u64::MAX]));
+            put_u32(bytes, aligned + random.pick(&[0, 4]), value as u32);
+        }
+        9 if aligned + 8 <= bytes.len() => put_u32(bytes, aligned, random.pick(&FLOATS)),
+        10 => shuffle(bytes, at, random),
+        _ => splice(bytes, at, random),
+    }
+}
+
+/// Swaps two directory entries, or what two of them say about where their sections lie.
+fn shuffle(bytes: &mut [u8], at: usize, random: &mut Random) {
+    let sections = (get_u32(bytes, 24) as usize).min((bytes.len() - HEADER_LEN) / ENTRY_LEN);
+    let [a, b] = [at % sections.max(1), random.below(sections)].map(|index| HEADER_LEN + index * ENTRY_LEN);
+    let fields = random.pick(&[(0, ENTRY_LEN), (32, 16), (16, 16), (0, 8), (64, 32)]);
+    if a.max(b) + ENTRY_LEN <= bytes.len() {
+        for byte in fields.0..fields.0 + fields.1 {
+            bytes.swap(a + byte, b + byte);
+        }
+    }
+}
+
+/// Cuts the file off, takes a piece out, or puts a piece of it somewhere else.
+fn splice(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
+    let len = random.pick(&[1, 2, 4, 8, 16, 64, 96, 256, 4096]).min(bytes.len() - at);
+    match random.below(4) {
+        0 => bytes.truncate(at),
+        1 => drop(bytes.drain(at..at + len)),
+        2 => {
+            let to = random.below(bytes.len() - len + 1);
+            bytes.copy_within(at..at + len, to);
+        }
+        _ => {
+            let piece = bytes[at..at + len].to_vec();
+            bytes.splice(at..at, piece);
+        }
+    }
+}
+
+/// How far a mutated blob got.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    opened: u64,
+    encoded: u64,
+    generated: u64,
+    tokens: u64,
+    verified: u64,
+}
+
+/// Everything that can be asked of a blob, with little work each. Errors are fine.
+fn exercise(bytes: &[u8], seed: u64, tally: &mut Tally) {
+    let Ok(model) = Model::from_bytes(bytes) else { return };
+    tally.opened += 1;
+    let is_verified = verify(model.storage(), model.layout(), Some(1), &|_| ()).is_ok();
+    tally.verified += u64::from(is_verified);
+    let tokenizer = model.tokenizer();
+    let mut prompt = vec![seed as u32 % 64, 1];
+    for text in ["the end", "and the inner anther, in than.<|endoftext|>!", "  é\u{1F9D9} \n\n then  "] {
+        for special in [SpecialTokens::AsText, SpecialTokens::Parse] {
+            let encoded = tokenizer.encode(text, special);
+            assert!(encoded.is_ok() || !is_verified, "what was verified can be used: {encoded:?}");
+            let Ok(ids) = encoded else { continue };
+            assert!(
+                ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()),
+                "ids are in the vocabulary"
+            );
+            assert!(ids.len() <= text.len(), "a token stands for a byte at least");
+            let _ = tokenizer.decode(&ids, special == SpecialTokens::AsText);
+            tally.encoded += 1;
+            prompt = ids;
+        }
+    }
+    let _ = (tokenizer.check(), tokenizer.special_tokens());
+    if seed.is_multiple_of(8) {
+        let _ = model.encode_chat(&[Message::new("user", "the <|endoftext"), Message::new("x", "end")]);
+    }
+    if seed.is_multiple_of(4) {
+        tally.generated += 1;
+        let _ = generate(&model, &prompt, seed, tally);
+    }
+}
+
+fn generate(model: &Model, prompt: &[u32], seed: u64, tally: &mut Tally) -> smolrun::Result<()> {
+    let temperature = if seed.is_multiple_of(8) { 0.0 } else { 1.0 };
+    let sampling = Sampling { temperature, top_k: 9, top_p: 0.9, seed };
+    let mut session = Session::new(model, SessionOptions::default().threads(1))?;
+    let options = GenerateOptions::default().max_tokens(4).sampling(sampling);
+    for token in session.generate(&prompt[..prompt.len().min(20)], options)? {
+        token?;
+        tally.tokens += 1;
+    }
+    Ok(())
+}
+
+fn blobs() -> [Vec<u8>; 2] {
+    let template =
+        b"{% for message in messages %}{{ message['role'] + bos_token + message.content }}{% endfor %}";
+    [Checkpoint::tiny(TensorDtype::F32), Checkpoint::untied(TensorDtype::F32)].map(|mut checkpoint| {
+        checkpoint.files.insert("chat_template.jinja".into(), template.to_vec());
+        Blob::of(&checkpoint).build()
+    })
+}
+
+/// The mutation that `seed` stands for, and whether its hash was made to fit.
+fn mutation(blobs: &[Vec<u8>; 2], seed: u64) -> (Vec<u8>, bool) {
+    let mut random = Random(seed);
+    let mut bytes = random.pick(&[&blobs[0], &blobs[1]]).clone();
+    let is_signed = random.below(2) == 0;
+    for _ in 0..1 + random.below(4) {
+        mutate(&mut bytes, &mut random);
+    }
+    if is_signed && bytes.len() >= HEADER_LEN {
+        if random.below(2) == 0 {
+            let len = bytes.len() as u64;
+            put_u64(&mut bytes, 16, len);
+        }
+        if random.below(2) == 0 {
+            sign_sections(&mut bytes);
+        }
+        sign(&mut bytes);
+    }
+    (bytes, is_signed)
+}
+
+#[test]
+fn no_mutation_of_a_blob_does_harm() {
+    let mutations = std::env::var("SMOL_MUTATIONS").map_or(MUTATIONS, |number| number.parse().unwrap());
+    let blobs = blobs();
+    let (before, start, mut tally) = (ALIVE.load(Relaxed), Instant::now(), Tally::default());
+    let hook = take_hook();
+    set_hook(Box::new(|_| ())); // the seed says it all
+    let mut failures = Vec::new();
+    for seed in 0..mutations {
+        let (bytes, is_signed) = mutation(&blobs, seed);
+        let (verified, began) = (tally.verified, Instant::now());
+        MOST.store(ALIVE.load(Relaxed), Relaxed);
+        LARGEST.store(0, Relaxed);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| exercise(&bytes, seed, &mut tally))) {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied());
+            failures.push(format!("seed {seed}: panic: {}", text.unwrap_or("?")));
+        }
+        if LARGEST.load(Relaxed) > MOST_AT_ONCE || MOST.load(Relaxed).saturating_sub(before) > MOST_ALIVE {
+            failures.push(format!("seed {seed}: allocates {} bytes", LARGEST.load(Relaxed)));
+        }
+        if began.elapsed() > MOST_TIME {
+            failures.push(format!("seed {seed}: takes {:?}", began.elapsed()));
+        }
+        if !is_signed && tally.verified > verified && !blobs.contains(&bytes) {
+            failures.push(format!("seed {seed}: damage that nobody finds"));
+        }
+    }
+    set_hook(hook);
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "{MUTATIONS} mutations in {seconds:.1} s, {:.0} per second: {tally:?}",
+        mutations as f64 / seconds
+    );
+    assert!(
+        failures.is_empty(),
+        "{} failures, the first ones: {:#?}",
+        failures.len(),
+        &failures[..failures.len().min(20)]
+    );
+    // The mutations would mean little if none of them got anywhere.
+    assert!(tally.opened > mutations / 10 && tally.tokens > mutations / 20, "{tally:?}");
+}

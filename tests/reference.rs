@@ -1,0 +1,105 @@
+//! The whole way against PyTorch: token ids, logits, greedy continuations and perplexity of transformers in float32.
+//!
+//! `tests/data/README.md` says how the reference was made.
+
+use std::fs;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use smol_tests::common::{REAL, TALES, blob, data};
+use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
+
+/// Logits may differ from PyTorch's by this much: sums in another order.
+const LOGIT_TOLERANCE: f32 = 2e-3;
+/// Where the two best logits are at least this far apart at every step, the greedy tokens must be the same.
+const GREEDY_MARGIN: f64 = 0.005;
+
+#[test]
+fn tales_4m_equals_pytorch() {
+    check(TALES);
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_equals_pytorch() {
+    check(REAL);
+}
+
+fn check(name: &str) {
+    let model = Model::open(blob(name)).unwrap();
+    let reference = fs::read(data(&format!("{name}/reference.json"))).unwrap();
+    let logits = fs::read(data(&format!("{name}/logits.safetensors"))).unwrap();
+    let logits = SafeTensors::deserialize(&logits).unwrap();
+    let rows: Vec<Value> = serde_json::from_slice(&reference).unwrap();
+    assert_eq!(rows.len(), logits.len(), "a row of logits for each prompt");
+    for row in &rows {
+        let prompt = row["name"].as_str().unwrap();
+        check_prompt(&model, row, &floats(logits.tensor(prompt).unwrap().data()))
+            .unwrap_or_else(|problem| panic!("{name}, prompt {prompt}: {problem}"));
+    }
+}
+
+fn check_prompt(model: &Model, row: &Value, expected: &[f32]) -> Result<(), String> {
+    let text = row["text"].as_str().unwrap();
+    // The reference parsed control tokens only where a chat template wrote them, or the prompt begins with one.
+    let special = if text.starts_with("<|") { SpecialTokens::Parse } else { SpecialTokens::AsText };
+    let ids = model.tokenizer().encode(text, special).unwrap();
+    if ids != ids_of(&row["ids"]) {
+        return Err(format!("token ids {ids:?}"));
+    }
+    let mut session = Session::new(model, SessionOptions::default()).unwrap();
+    let found = session.feed(&ids).unwrap();
+    let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    let worst = differences.fold(0.0, f32::max);
+    if found.len() != expected.len() || worst >= LOGIT_TOLERANCE {
+        return Err(format!("logits differ by up to {worst:e}"));
+    }
+    session.truncate(0);
+    let greedy = session.generate(&ids, GenerateOptions::default().max_tokens(64)).unwrap();
+    let greedy: Vec<u32> = greedy.map(|token| token.unwrap().id).collect();
+    let margin = row["smallest_greedy_margin"].as_f64().unwrap();
+    if margin > GREEDY_MARGIN && greedy != ids_of(&row["greedy"]) {
+        return Err(format!("greedy ids {greedy:?}"));
+    }
+    println!("{:<14} {:4} ids, logits within {worst:.1e}, margin {margin:.4}", row["name"], ids.len());
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_has_pytorchs_perplexity() {
+    const WINDOW: usize = 1024;
+    let model = Model::open(blob(REAL)).unwrap();
+    let text = fs::read_to_string(data("ppl.txt")).unwrap();
+    let ids = model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap();
+    assert_eq!(ids.len(), 19_817);
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let (mut sum, mut count) = (0.0, 0);
+    for window in ids.chunks_exact(WINDOW) {
+        session.truncate(0);
+        let score = |index: usize, logits: &[f32]| {
+            if let Some(&next) = window.get(index + 1) {
+                sum -= log_softmax(logits, next);
+                count += 1;
+            }
+        };
+        session.feed_all(window, score).unwrap();
+    }
+    let perplexity = (sum / f64::from(count)).exp();
+    println!("{count} tokens scored, perplexity {perplexity:.4}");
+    assert!((perplexity - 16.8682).abs() < 0.005, "perplexity {perplexity}");
+}
+
+fn log_softmax(logits: &[f32], id: u32) -> f64 {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - most).exp()).sum();
+    f64::from(logits[id as usize] - most) - sum.ln()
+}
+
+fn ids_of(value: &Value) -> Vec<u32> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
