@@ -277,7 +277,8 @@ fn heads_are_derived_where_the_config_does_not_give_them() {
 fn chat_templates_come_from_wherever_the_checkpoint_keeps_them() {
     let config = |template: Value| json!({ "chat_template": template }).to_string().into_bytes();
     let listed = json!([{ "name": "tools", "template": "tools" }, { "name": "default", "template": "listed {{ messages }}" }]);
-    let cases: [(&str, &[(&str, Vec<u8>)], Option<&str>); 7] = [
+    type Files<'a> = &'a [(&'a str, Vec<u8>)];
+    let cases: [(&str, Files, Option<&str>); 7] = [
         ("none", &[], None),
         ("null", &[("tokenizer_config.json", config(Value::Null))], None),
         ("empty", &[("tokenizer_config.json", config(json!("")))], None),
@@ -398,7 +399,7 @@ fn verify_finds_a_flipped_bit_in_every_section_and_every_gap() {
         end = section.range.end;
         // Fields of these two are read on opening, which may refuse them in words of its own.
         if let (false, Some(Kind::Config | Kind::Pretokenizer)) = (section.range.is_empty(), section.kind) {
-            expect(end - 1, &format!("{}", section.kind.map_or("", Kind::name)));
+            expect(end - 1, section.kind.map_or("", Kind::name));
         } else if !section.range.is_empty() {
             expect(section.range.start, "content does not match its SHA-256");
             expect(end - 1, &format!("{}: content does not match", section.place()));
