@@ -140,11 +140,14 @@ impl<'a> Panels<'a> {
         Panels { data: &self.data[first * panel..][..count * panel], ..self }
     }
 
-    /// Writes row `row` of the matrix into `column` of the activations `out`, `[inputs/16][rows][16]`.
+    /// Writes row `row` of the matrix into `column` of the activations `out`, `[inputs/16, rounded up][rows][16]`, and
+    /// zero into the features past the last.
     pub(crate) fn copy_row(self, row: usize, out: &mut [f32], rows: usize, column: usize) {
         let panel = self.slice(row / LANES, 1).data;
-        let values = panel.iter().skip(row % LANES).step_by(LANES);
-        for (i, &value) in values.enumerate() {
+        let values = panel.iter().skip(row % LANES).step_by(LANES).copied();
+        // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
+        let padding = std::iter::repeat_n(0.0, self.inputs.next_multiple_of(LANES) - self.inputs);
+        for (i, value) in values.chain(padding).enumerate() {
             out[(i / LANES * rows + column) * LANES + i % LANES] = value;
         }
     }

@@ -1,0 +1,112 @@
+//! The library's session on a tiny model: however a text is fed, the numbers are the same.
+
+use smol_tests::common::{Blob, Checkpoint, TensorDtype};
+use smolrun::{Error, FinishReason, GenerateOptions, Model, Sampling, Session, SessionOptions};
+
+fn model(context: usize) -> Model {
+    let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
+    checkpoint.config["max_position_embeddings"] = context.into();
+    Model::from_bytes(Blob::of(&checkpoint).build()).unwrap()
+}
+
+fn session(model: &Model, threads: usize) -> Session {
+    Session::new(model, SessionOptions::default().threads(threads)).unwrap()
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+/// More tokens than one pass, one batch of logits or one block of the cache takes.
+fn tokens() -> Vec<u32> {
+    (0..300).map(|i| (i * i + 3 * i) % 37).collect()
+}
+
+#[test]
+fn any_split_of_a_text_gives_the_same_bits() {
+    let (model, tokens) = (model(512), tokens());
+    let mut expected = Vec::new();
+    let mut one_by_one = session(&model, 1);
+    for token in &tokens {
+        expected.push(bits(one_by_one.feed(&[*token]).unwrap()));
+    }
+    for threads in [1, 3] {
+        let mut all = Vec::new();
+        let mut session = session(&model, threads);
+        session.feed_all(&tokens, |index, logits| all.push((index, bits(logits)))).unwrap();
+        assert_eq!(session.position(), 300);
+        assert!(all.iter().map(|(index, _)| *index).eq(0..300));
+        assert!(all.iter().map(|(_, logits)| logits).eq(&expected));
+        for first in [1, 127, 128, 129, 257] {
+            session.truncate(0);
+            session.feed(&tokens[..first]).unwrap();
+            assert_eq!(bits(session.feed(&tokens[first..]).unwrap()), expected[299], "{first}");
+        }
+    }
+}
+
+#[test]
+fn what_is_truncated_is_forgotten() {
+    let (model, tokens) = (model(512), tokens());
+    let mut session = session(&model, 1);
+    let expected = bits(session.feed(&tokens[..20]).unwrap());
+    session.feed(&tokens[100..200]).unwrap();
+    let reserved = session.cache_bytes();
+    session.truncate(400); // nothing to forget
+    assert_eq!(session.position(), 120);
+    session.truncate(10);
+    assert_eq!((session.position(), session.cache_bytes()), (10, reserved));
+    assert_eq!(bits(session.feed(&tokens[10..20]).unwrap()), expected);
+}
+
+#[test]
+fn what_cannot_be_fed_changes_nothing() {
+    let model = model(64);
+    let mut session = session(&model, 1);
+    let expected = bits(session.feed(&[5, 6]).unwrap());
+    session.truncate(1);
+    assert!(matches!(session.feed(&[]), Err(Error::Argument { name: "tokens", .. })));
+    assert!(matches!(session.feed(&[36, 37]), Err(Error::TokenId { id: 37, vocab_size: 37 })));
+    assert!(matches!(session.feed(&[1; 64]), Err(Error::ContextFull { needed: 65, limit: 64 })));
+    assert!(matches!(session.feed_all(&[1; 64], |_, _| ()), Err(Error::ContextFull { .. })));
+    assert_eq!(bits(session.feed(&[6]).unwrap()), expected);
+    session.feed(&[1; 62]).unwrap(); // to the last place
+}
+
+#[test]
+fn a_generator_ends_after_its_last_token_or_error() {
+    let model = model(64);
+    let mut session = session(&model, 1);
+    let mut generator = session.generate(&[5], GenerateOptions::default().max_tokens(3)).unwrap();
+    let tokens: Vec<_> = generator.by_ref().map(Result::unwrap).collect();
+    assert!(generator.next().is_none());
+    let ends = |token: &smolrun::Token| token.finish_reason == Some(FinishReason::Length);
+    assert!(tokens.len() == 3 && ends(&tokens[2]) && !tokens[..2].iter().any(ends), "{tokens:?}");
+    let mut generator = session.generate(&[99], GenerateOptions::default()).unwrap();
+    assert!(matches!(generator.next(), Some(Err(Error::TokenId { id: 99, .. }))));
+    assert!(generator.next().is_none());
+    let sampling = Sampling { top_p: 2.0, ..Sampling::default() };
+    assert!(session.generate(&[1], GenerateOptions::default().sampling(sampling)).is_err());
+}
+
+#[test]
+fn a_static_blob_is_used_in_place() {
+    let bytes = Blob::of(&Checkpoint::tiny(TensorDtype::Bf16)).build();
+    let copy = Model::from_bytes(&bytes).unwrap();
+    // Room to start on a multiple of 64, or beside one.
+    let memory: &'static mut [u8] = Box::leak(vec![0; bytes.len() + 128].into_boxed_slice());
+    let start = memory.as_ptr().align_offset(64);
+    memory[start..][..bytes.len()].copy_from_slice(&bytes);
+    let memory: &'static [u8] = memory;
+    let in_place = Model::from_static(&memory[start..][..bytes.len()]).unwrap();
+    assert_eq!(in_place.storage().bytes().as_ptr(), memory[start..].as_ptr());
+    let logits = |model: &Model| bits(session(model, 1).feed(&[1, 2, 3]).unwrap());
+    assert_eq!(logits(&in_place), logits(&copy));
+    assert_eq!(in_place.config(), copy.config());
+
+    let memory: &'static mut [u8] = Box::leak(vec![0; bytes.len() + 128].into_boxed_slice());
+    let start = memory.as_ptr().align_offset(64) + 4;
+    memory[start..][..bytes.len()].copy_from_slice(&bytes);
+    let beside = Model::from_static(&memory[start..][..bytes.len()]).unwrap_err();
+    assert_eq!(beside.to_string(), "the blob's first byte does not lie on a multiple of 64 in memory");
+}
