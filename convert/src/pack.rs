@@ -13,7 +13,7 @@ use crate::tensor_map::{Arrangement, Binding, PanelRows};
 /// Bytes packed at a time: enough to keep all cores busy, little enough to stay small in memory.
 const CHUNK_LEN: usize = 8 << 20;
 
-/// A section's pieces in file order: ranges of its panels that make about [`CHUNK_LEN`] bytes. A vector is one piece.
+/// A section's pieces in file order: ranges of its panels that make about 8 MB. A vector is one piece.
 pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
     if binding.arrangement == Arrangement::Vector {
         return std::iter::once(0..1).collect();
