@@ -376,14 +376,14 @@ fn entry_cases() -> Vec<Case> {
         case(
             "dtype of another kind",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32), found 2"),
+            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16), found 2"),
             entry32(QkvProj, 8, 2),
         ),
         case(
             "unknown dtype",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32), found 4"),
-            entry32(QkvProj, 8, 4),
+            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16), found 5"),
+            entry32(QkvProj, 8, 5),
         ),
         case(
             "dtype of a table",
@@ -685,7 +685,7 @@ fn shape_cases() -> Vec<Case> {
 fn reshaped(kind: Kind) -> Case {
     let part = &good().parts[good().index(kind)];
     let [rows, columns] = part.shape;
-    let size = kind.dtype().size();
+    let size = kind.dtypes()[0].size();
     // Half the rows with twice the columns where only the number of columns is fixed, else another row.
     let (shape, expected) = match kind {
         Kind::Config => ([255, 1], "length: expected 256, found 255".to_owned()),

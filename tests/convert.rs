@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use smol_tests::common::{Checkpoint, Outcome, TempDir, TensorDtype, program, run, tales};
-use smolrun::format::{Kind, Layout, PANEL, Section};
+use smolrun::format::{Dtype, Kind, Layout, PANEL, Section};
 use smolrun::storage::Storage;
 
 const DTYPES: [TensorDtype; 3] = [TensorDtype::Bf16, TensorDtype::F16, TensorDtype::F32];
@@ -50,8 +50,13 @@ impl Blob {
         let layer = layer.unwrap_or(u32::MAX);
         let mut sections = self.layout.sections.iter();
         let section = sections.find(|section| section.kind == Some(kind) && section.entry.layer == layer);
-        let bytes = self.bytes(section.expect("the blob has this section"));
-        bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+        let section = section.expect("the blob has this section");
+        let bytes = self.bytes(section);
+        let halves = bytes.chunks_exact(2).map(|bytes| u16::from_le_bytes(bytes.try_into().unwrap()));
+        match section.dtype {
+            Some(Dtype::Bf16) => halves.map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
+            _ => bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect(),
+        }
     }
 }
 
@@ -108,8 +113,38 @@ fn every_dtype_tied_and_untied_gives_the_weights_of_a_naive_packer() {
             convert_well(&temp.join("model"), &temp.join("out.bin"));
             assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
             assert_eq!(temp.names(), ["model", "out.bin"]);
+            // The generated numbers are exact in bf16, too.
+            let halves = temp.join("halves.bin");
+            assert_eq!(convert(&temp.join("model"), &halves, &["--dtype", "bf16"]).code, 0);
+            let blob = Blob::open(&halves);
+            assert_weights(&blob, &checkpoint);
+            let matrices = blob.layout.sections.iter().filter(|section| section.kind.unwrap().is_matrix());
+            assert!(matrices.into_iter().all(|section| section.dtype == Some(Dtype::Bf16)));
         }
     }
+}
+
+#[test]
+fn bf16_is_rounded_to_the_nearest_and_never_to_infinity() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    // bf16 has 8 bits: halfway between two of them goes to the even one.
+    let cases = [(1.0 + 1.0 / 256.0, 1.0), (1.0 + 3.0 / 256.0, 1.0 + 1.0 / 64.0), (-1.01, -1.0078125)];
+    let values = &mut checkpoint.tensor("model.layers.0.self_attn.q_proj.weight").values;
+    values.iter_mut().zip(cases).for_each(|(value, (from, _))| *value = from);
+    checkpoint.write(&temp.join("model"));
+    let out = temp.join("out.bin");
+    assert_eq!(convert(&temp.join("model"), &out, &["--dtype", "bf16"]).code, 0);
+    let stored = Blob::open(&out).floats(Kind::QkvProj, Some(0));
+    for (column, (from, to)) in cases.into_iter().enumerate() {
+        assert_eq!(stored[column * PANEL], to, "{from}");
+    }
+    checkpoint.tensor("model.layers.0.mlp.up_proj.weight").values[25] = 3.4e38;
+    checkpoint.write(&temp.join("model"));
+    let refused = convert(&temp.join("model"), &temp.join("other.bin"), &["--dtype", "bf16"]);
+    assert_eq!(refused.code, 1);
+    let expected = "mlp.up_proj.weight: element [1, 1]: expected a finite number, found inf";
+    assert!(refused.stderr.contains(expected), "{refused:?}");
+    assert_eq!(temp.names(), ["model", "out.bin"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The same bits whatever they were computed with: threads, instruction sets, and how the prompt was split.
 
 use sha2::{Digest, Sha256};
-use smol_tests::common::{TALES, blob};
+use smol_tests::common::{REAL, TALES, blob, blob_of};
+use smolrun::format::Dtype;
 use smolrun::{Kernels, Model, Session, SessionOptions, SpecialTokens};
 
 /// More positions than a block of the KV cache, a pass and an attention step have.
@@ -26,6 +27,28 @@ fn logits_have_the_same_bits_in_the_whole_matrix() {
                 assert_eq!(found, expected, "{}, {threads} threads, {split} at a time", kernels.name());
             }
         }
+    }
+}
+
+#[test]
+fn bf16_blobs_of_bf16_checkpoints_have_the_bits_of_f32_blobs() {
+    bf16_equals_f32(TALES);
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_in_bf16_has_the_bits_of_f32() {
+    bf16_equals_f32(REAL);
+}
+
+fn bf16_equals_f32(name: &str) {
+    let hash_of = |dtype, split| {
+        let model = Model::open(blob_of(name, dtype)).unwrap();
+        hash(&model, &tokens(&model), SessionOptions::default(), split)
+    };
+    let expected = hash_of(Dtype::F32, POSITIONS);
+    for split in [1, 7, POSITIONS] {
+        assert_eq!(hash_of(Dtype::Bf16, split), expected, "{split} at a time");
     }
 }
 

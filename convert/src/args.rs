@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use smolconv::Options;
+use smolrun::format::Dtype;
 
 const EXAMPLES: &str = "\
 Examples:
   smolconv models/tales-4m -o tales.bin
   smolconv model.safetensors --config config.json --tokenizer tokenizer.json -o smol.bin
   smolconv model.safetensors.index.json -o smol.bin --force
+  smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
 
@@ -37,7 +39,7 @@ pub(crate) struct Convert {
     /// The tokenizer [default: tokenizer.json beside SOURCE]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// How the weights are stored
+    /// How the weights are stored: bf16 has half the bytes, and for a bf16 checkpoint the same numbers
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
     /// Replace OUT if it exists
@@ -51,6 +53,7 @@ pub(crate) struct Convert {
 #[derive(Clone, Copy, ValueEnum)]
 enum DtypeArg {
     F32,
+    Bf16,
 }
 
 #[derive(Subcommand)]
@@ -75,12 +78,15 @@ pub(crate) enum Command {
 
 impl Convert {
     pub(crate) fn options(&self) -> Options {
-        let DtypeArg::F32 = self.dtype; // there is no other yet
         Options {
             source: self.source.clone(),
             out: self.out.clone(),
             config: self.config.clone(),
             tokenizer: self.tokenizer.clone(),
+            dtype: match self.dtype {
+                DtypeArg::F32 => Dtype::F32,
+                DtypeArg::Bf16 => Dtype::Bf16,
+            },
             force: self.force,
         }
     }

@@ -1,7 +1,9 @@
-//! The first pass over the weights: hashes every file and refuses numbers that are not finite, before a byte is
-//! written.
+//! The first pass over the weights: hashes every file and refuses numbers that are not finite, or would not be as the
+//! blob stores them, before a byte is written.
 
+use half::{bf16, f16};
 use sha2::{Digest, Sha256};
+use smolrun::format;
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -10,15 +12,20 @@ use crate::source::{Dtype, Source, SourceFile, Tensor};
 /// Bytes read at a time; a multiple of every element size.
 const CHUNK_LEN: u64 = 8 << 20;
 
-/// SHA-256 of each file of `source`, whose tensors are all finite.
-pub fn check(source: &Source, progress: &Progress) -> Result<Vec<[u8; 32]>> {
+/// SHA-256 of each file of `source`, whose numbers are all finite, also when stored as `dtype`.
+pub fn check(source: &Source, dtype: format::Dtype, progress: &Progress) -> Result<Vec<[u8; 32]>> {
     progress.start("checking", source.files.iter().map(|file| file.len).sum());
     let files = source.files.iter().enumerate();
-    files.map(|(index, file)| check_file(file, &source.tensors_of(index), progress)).collect()
+    files.map(|(index, file)| check_file(file, &source.tensors_of(index), dtype, progress)).collect()
 }
 
 /// Tensors fill a file without gaps, so that reading them in order reads and hashes all of it.
-fn check_file(file: &SourceFile, tensors: &[&Tensor], progress: &Progress) -> Result<[u8; 32]> {
+fn check_file(
+    file: &SourceFile,
+    tensors: &[&Tensor],
+    dtype: format::Dtype,
+    progress: &Progress,
+) -> Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; file.data_start as usize];
     file.read_at(&mut buffer, 0)?;
@@ -28,7 +35,8 @@ fn check_file(file: &SourceFile, tensors: &[&Tensor], progress: &Progress) -> Re
         while done < tensor.len {
             buffer.resize(CHUNK_LEN.min(tensor.len - done) as usize, 0);
             file.read_at(&mut buffer, tensor.offset + done)?;
-            let (_, bad) = rayon::join(|| hasher.update(&buffer), || first_not_finite(tensor.dtype, &buffer));
+            let find = || first_not_finite(tensor.dtype, dtype, &buffer);
+            let (_, bad) = rayon::join(|| hasher.update(&buffer), find);
             if let Some((index, value)) = bad {
                 return Err(not_finite(tensor, done, index, value));
             }
@@ -39,12 +47,13 @@ fn check_file(file: &SourceFile, tensors: &[&Tensor], progress: &Progress) -> Re
     Ok(hasher.finalize().into())
 }
 
-/// The first NaN or infinity of `bytes` and its index. A number is one where all bits of the exponent are set.
-fn first_not_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f32)> {
-    match dtype {
-        Dtype::BF16 => find(bytes, |x| half::bf16::from_le_bytes(x).to_f32()),
-        Dtype::F16 => find(bytes, |x| half::f16::from_le_bytes(x).to_f32()),
-        Dtype::F32 => find(bytes, f32::from_le_bytes),
+/// The first NaN or infinity of `bytes` and its index. Only numbers of f32 can be too large for what they are stored as.
+fn first_not_finite(from: Dtype, to: format::Dtype, bytes: &[u8]) -> Option<(usize, f32)> {
+    match (from, to) {
+        (Dtype::BF16, _) => find(bytes, |x| bf16::from_le_bytes(x).to_f32()),
+        (Dtype::F16, _) => find(bytes, |x| f16::from_le_bytes(x).to_f32()),
+        (Dtype::F32, format::Dtype::Bf16) => find(bytes, |x| bf16::from_f32(f32::from_le_bytes(x)).to_f32()),
+        (Dtype::F32, _) => find(bytes, f32::from_le_bytes),
         _ => None, // a buffer that `tensor_map` ignores
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use smolrun::format::Kind;
+use smolrun::format::{Dtype, Kind};
 
 use crate::chat_template;
 use crate::check;
@@ -31,6 +31,8 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// `tokenizer.json`, where it does not lie beside the source.
     pub tokenizer: Option<PathBuf>,
+    /// What matrices are stored as: `F32`, or `Bf16`, to which other numbers are rounded.
+    pub dtype: Dtype,
     /// Whether an existing blob may be replaced.
     pub force: bool,
 }
@@ -57,7 +59,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let tables = tokenizer_json::compile(&checkpoint.tokenizer.bytes, config.vocab_size)
         .map_err(|source| Error::Tokenizer { path: checkpoint.tokenizer.path.clone(), source })?;
 
-    let hashes = check::check(&checkpoint.source, progress)?;
+    let hashes = check::check(&checkpoint.source, options.dtype, progress)?;
     let metadata = Metadata::new(model_type, &checkpoint.source, &hashes, &checkpoint.documents());
 
     let mut sections = vec![
@@ -66,7 +68,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     ];
     sections.extend(tokenizer_sections(tables));
     sections.extend(template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
-    sections.extend(weight_sections(bindings, config.tie_word_embeddings));
+    sections.extend(weight_sections(bindings, options.dtype, config.tie_word_embeddings));
     sections.push(bytes_section(Kind::Metadata, 1, metadata.to_json()));
 
     write_blob(&sections, &checkpoint.source, options, progress)
@@ -137,8 +139,10 @@ impl Checkpoint {
 
 /// A table of `columns` columns of the kind's dtype.
 fn bytes_section(kind: Kind, columns: u64, bytes: Vec<u8>) -> Section<'static> {
-    let rows = bytes.len() as u64 / (columns * kind.dtype().size());
-    Section { spec: Spec { kind, layer: None, shape: [rows, columns] }, content: Content::Bytes(bytes) }
+    let dtype = kind.dtypes()[0];
+    let rows = bytes.len() as u64 / (columns * dtype.size());
+    let spec = Spec { kind, layer: None, dtype, shape: [rows, columns] };
+    Section { spec, content: Content::Bytes(bytes) }
 }
 
 fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
@@ -160,15 +164,16 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
 
 /// All vectors, which then lie together with the small tables, then the matrices in the order of the forward pass. A
 /// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows.
-fn weight_sections<'a>(bindings: Vec<Binding<'a>>, tied: bool) -> Vec<Section<'a>> {
+fn weight_sections<'a>(bindings: Vec<Binding<'a>>, dtype: Dtype, tied: bool) -> Vec<Section<'a>> {
     let (vectors, mut matrices): (Vec<_>, Vec<_>) =
         bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
     if tied {
         matrices.sort_by_key(|binding| binding.kind == Kind::EmbedTokens); // stable
     }
-    let section = |binding: Binding<'a>| Section {
-        spec: Spec { kind: binding.kind, layer: binding.layer, shape: binding.shape },
-        content: Content::Tensors(binding),
+    let section = |binding: Binding<'a>| {
+        let Binding { kind, layer, shape, .. } = binding;
+        let dtype = if kind.is_matrix() { dtype } else { Dtype::F32 };
+        Section { spec: Spec { kind, layer, dtype, shape }, content: Content::Tensors(binding) }
     };
     vectors.into_iter().chain(matrices).map(section).collect()
 }

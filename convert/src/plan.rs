@@ -1,6 +1,6 @@
 //! Where every section goes: pure arithmetic, done before a byte is written.
 
-use smolrun::format::{ENTRY_LEN, Entry, HEADER_LEN, Kind, MAX_SECTIONS};
+use smolrun::format::{Dtype, ENTRY_LEN, Entry, HEADER_LEN, Kind, MAX_SECTIONS};
 
 /// What a section is, before it has a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Spec {
     pub kind: Kind,
     /// Its layer or, of a pre-tokenizer stage, its number.
     pub layer: Option<u32>,
+    /// The type of its elements.
+    pub dtype: Dtype,
     /// Its shape in the directory.
     pub shape: [u64; 2],
 }
@@ -32,7 +34,7 @@ pub fn plan(specs: &[Spec]) -> Option<Plan> {
     let mut end = (HEADER_LEN as u64).checked_add((specs.len() * ENTRY_LEN) as u64)?;
     let mut entries = Vec::with_capacity(specs.len());
     for spec in specs {
-        let mut entry = Entry::new(spec.kind, spec.layer, spec.shape)?;
+        let mut entry = Entry::new(spec.kind, spec.layer, spec.dtype, spec.shape)?;
         entry.offset = end.checked_next_multiple_of(spec.kind.alignment())?;
         end = entry.offset.checked_add(entry.length)?;
         entries.push(entry);
@@ -45,18 +47,19 @@ mod tests {
     use super::*;
 
     fn spec(kind: Kind, shape: [u64; 2]) -> Spec {
-        Spec { kind, layer: None, shape }
+        Spec { kind, layer: None, dtype: kind.dtypes()[0], shape }
     }
 
     #[test]
     fn sections_are_aligned_and_adjacent() {
-        let specs =
-            [spec(Kind::Config, [256, 1]), spec(Kind::EmbedTokens, [17, 3]), spec(Kind::Metadata, [5, 1])];
+        let embed_tokens = spec(Kind::EmbedTokens, [17, 3]);
+        let halves = Spec { dtype: Dtype::Bf16, ..embed_tokens };
+        let specs = [spec(Kind::Config, [256, 1]), embed_tokens, halves, spec(Kind::Metadata, [5, 1])];
         let plan = plan(&specs).unwrap();
         let places: Vec<_> = plan.entries.iter().map(|entry| (entry.offset, entry.length)).collect();
-        // 128 + 3 * 96 = 416; 17 rows are two panels of 16.
-        assert_eq!(places, [(448, 256), (4096, 32 * 3 * 4), (4480, 5)]);
-        assert_eq!(plan.file_len, 4485);
+        // 128 + 4 * 96 = 512; 17 rows are two panels of 16.
+        assert_eq!(places, [(512, 256), (4096, 32 * 3 * 4), (8192, 32 * 3 * 2), (8384, 5)]);
+        assert_eq!(plan.file_len, 8389);
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use half::bf16;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
-use smolrun::format::{Entry, Header};
+use smolrun::format::{Dtype, Entry, Header};
 
 use crate::error::{Error, Result};
 use crate::pack::{pack, pieces};
@@ -41,6 +43,7 @@ struct Piece {
 enum Data {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
+    Halves(Vec<u16>),
 }
 
 impl Data {
@@ -48,6 +51,7 @@ impl Data {
         match self {
             Data::Bytes(bytes) => bytes,
             Data::Floats(floats) => bytemuck::cast_slice(floats),
+            Data::Halves(halves) => bytemuck::cast_slice(halves),
         }
     }
 }
@@ -85,14 +89,24 @@ fn send_pieces(sections: &[Section], source: &Source, sender: SyncSender<Option<
             }
             Content::Tensors(binding) => {
                 for piece in pieces(binding) {
-                    let packed = pack(source, binding, piece)?;
-                    let Ok(()) = send(index, Data::Floats(packed)) else { return Ok(()) };
+                    let packed = store_as(section.spec.dtype, pack(source, binding, piece)?);
+                    let Ok(()) = send(index, packed) else { return Ok(()) };
                 }
             }
         }
     }
     let _ = sender.send(None);
     Ok(())
+}
+
+/// Rounded to the nearest, ties to even; `check` has seen that all stay finite.
+fn store_as(dtype: Dtype, floats: Vec<f32>) -> Data {
+    match dtype {
+        Dtype::Bf16 => {
+            Data::Halves(floats.par_iter().map(|&float| bf16::from_f32(float).to_bits()).collect())
+        }
+        _ => Data::Floats(floats),
+    }
 }
 
 /// Writes pieces in order and fills in the hashes of their sections.

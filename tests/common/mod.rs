@@ -9,7 +9,7 @@ mod tokenizer;
 
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype, tales};
-pub use self::models::{REAL, TALES, blob, data, model_dir, repository};
+pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
 pub use self::tokenizer::tokenizer;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use smolconv::{Options, Progress, convert};
+use smolrun::format::Dtype;
 
 /// Name of the small model in the repository.
 pub const TALES: &str = "tales-4m";
@@ -28,19 +29,24 @@ pub fn model_dir(name: &str) -> PathBuf {
     path
 }
 
-/// The blob of the model `name`, converted anew once in each test program.
+/// The f32 blob of the model `name`, converted anew once in each test program.
 pub fn blob(name: &str) -> PathBuf {
-    static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    blob_of(name, Dtype::F32)
+}
+
+/// The blob of the model `name` with matrices of `dtype`, converted anew once in each test program.
+pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let test = env::current_exe().expect("a test knows its own path");
     let directory = test.ancestors().nth(2).expect("a test lies in a profile's directory").join("test-blobs");
-    let out = directory.join(format!("{name}.bin"));
+    let out = directory.join(format!("{name}-{}.bin", dtype.name()));
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !done.contains(name) {
+    if !done.contains(&out) {
         std::fs::create_dir_all(&directory).expect("the target directory can be written");
-        let (source, out) = (model_dir(name), out.clone());
-        let options = Options { source, out, config: None, tokenizer: None, force: true };
+        let (source, config, tokenizer) = (model_dir(name), None, None);
+        let options = Options { source, out: out.clone(), config, tokenizer, dtype, force: true };
         convert(&options, &Progress::new(true)).expect("the model converts");
-        done.insert(name.to_owned());
+        done.insert(out.clone());
     }
     out
 }

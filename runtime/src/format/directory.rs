@@ -41,6 +41,8 @@ pub struct Section {
     pub index: u32,
     /// What it holds; `None` for an optional section of a newer minor version, which is skipped.
     pub kind: Option<Kind>,
+    /// The type of its elements, if its kind is known.
+    pub dtype: Option<Dtype>,
     /// The entry itself.
     pub entry: Entry,
     /// Where its bytes lie in the file.
@@ -63,15 +65,15 @@ impl Entry {
     /// The entry of a section whose hash and offset are not known yet.
     ///
     /// `None` when the shape's byte count does not fit 64 bits.
-    pub fn new(kind: Kind, layer: Option<u32>, shape: [u64; 2]) -> Option<Entry> {
+    pub fn new(kind: Kind, layer: Option<u32>, dtype: Dtype, shape: [u64; 2]) -> Option<Entry> {
         Some(Entry {
             kind: kind.code(),
             layer: layer.unwrap_or(NO_LAYER),
-            dtype: kind.dtype().code(),
+            dtype: dtype.code(),
             flags: if kind.is_optional() { 0 } else { FLAG_REQUIRED },
             shape,
             offset: 0,
-            length: kind.byte_len(kind.dtype(), shape)?,
+            length: kind.byte_len(dtype, shape)?,
             reserved: [0; 16],
             sha256: [0; 32],
         })
@@ -123,26 +125,28 @@ fn check_entry(index: u32, entry: Entry, previous_end: u64, file_len: u64) -> Re
         )));
     }
     let kind = Kind::from_code(entry.kind);
-    match kind {
-        Some(kind) => check_known(kind, &entry).map_err(error)?,
+    let dtype = match kind {
+        Some(kind) => Some(check_known(kind, &entry).map_err(error)?),
         None if entry.flags & FLAG_REQUIRED != 0 => {
             return Err(error("required, and of a kind that this version does not know".into()));
         }
-        None => {}
-    }
+        None => None,
+    };
     // Both fit: they are at most `file_len`, which was the length of a slice.
-    Ok(Section { index, kind, entry, range: entry.offset as usize..end as usize })
+    Ok(Section { index, kind, dtype, entry, range: entry.offset as usize..end as usize })
 }
 
-fn check_known(kind: Kind, entry: &Entry) -> Result<(), String> {
+/// Returns the type of the section's elements.
+fn check_known(kind: Kind, entry: &Entry) -> Result<Dtype, String> {
     let has_index = kind.is_per_layer() || kind == Kind::Pretokenizer;
     if has_index == (entry.layer == NO_LAYER) {
         let expected = if has_index { "a layer" } else { "no layer (4294967295)" };
         return Err(format!("layer: expected {expected}, found {}", entry.layer));
     }
-    let dtype = Dtype::from_code(entry.dtype).filter(|&dtype| dtype == kind.dtype()).ok_or_else(|| {
-        let expected = kind.dtype();
-        format!("dtype: expected {} ({}), found {}", expected.code(), expected.name(), entry.dtype)
+    let dtype = Dtype::from_code(entry.dtype).filter(|dtype| kind.dtypes().contains(dtype));
+    let dtype = dtype.ok_or_else(|| {
+        let expected = kind.dtypes().iter().map(|dtype| format!("{} ({})", dtype.code(), dtype.name()));
+        format!("dtype: expected {}, found {}", expected.collect::<Vec<_>>().join(" or "), entry.dtype)
     })?;
     let align = kind.alignment();
     if !entry.offset.is_multiple_of(align) {
@@ -156,5 +160,5 @@ fn check_known(kind: Kind, entry: &Entry) -> Result<(), String> {
         let found = entry.length;
         return Err(format!("length: expected {expected} for shape [{rows}, {columns}], found {found}"));
     }
-    Ok(())
+    Ok(dtype)
 }

@@ -10,12 +10,14 @@ pub enum Dtype {
     U32 = 2,
     /// IEEE 754 binary32.
     F32 = 3,
+    /// bfloat16: the upper half of a binary32.
+    Bf16 = 4,
 }
 
 impl Dtype {
     /// The type with this code, if this version knows it.
     pub fn from_code(code: u32) -> Option<Dtype> {
-        [Dtype::U8, Dtype::U32, Dtype::F32].into_iter().find(|dtype| dtype.code() == code)
+        [Dtype::U8, Dtype::U32, Dtype::F32, Dtype::Bf16].into_iter().find(|dtype| dtype.code() == code)
     }
 
     /// The code written in the directory.
@@ -29,6 +31,7 @@ impl Dtype {
             Dtype::U8 => "u8",
             Dtype::U32 => "u32",
             Dtype::F32 => "f32",
+            Dtype::Bf16 => "bf16",
         }
     }
 
@@ -36,6 +39,7 @@ impl Dtype {
     pub fn size(self) -> u64 {
         match self {
             Dtype::U8 => 1,
+            Dtype::Bf16 => 2,
             Dtype::U32 | Dtype::F32 => 4,
         }
     }

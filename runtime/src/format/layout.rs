@@ -7,7 +7,7 @@ pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
 pub const VERSION_MAJOR: u16 = 0;
 /// The minor version this crate writes; a reader accepts newer ones.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 2;
 /// The oldest minor version this crate reads. Before 1.0 a minor version may drop its predecessors.
 pub const OLDEST_MINOR: u16 = 1;
 
@@ -155,14 +155,14 @@ impl Kind {
         if self.is_matrix() { WEIGHT_ALIGN } else { TABLE_ALIGN }
     }
 
-    /// The element type this version writes and reads for the section.
-    pub fn dtype(self) -> Dtype {
+    /// The element types that the section may have.
+    pub fn dtypes(self) -> &'static [Dtype] {
         use Kind::*;
         match self {
-            Config | TokenBytes | Pretokenizer | ChatTemplate | Metadata => Dtype::U8,
-            TokenOffsets | ByteTokens | Merges | AddedTokens => Dtype::U32,
-            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm => Dtype::F32,
-            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => Dtype::F32,
+            Config | TokenBytes | Pretokenizer | ChatTemplate | Metadata => &[Dtype::U8],
+            TokenOffsets | ByteTokens | Merges | AddedTokens => &[Dtype::U32],
+            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm => &[Dtype::F32],
+            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => &[Dtype::F32, Dtype::Bf16],
         }
     }
 

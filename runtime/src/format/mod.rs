@@ -57,13 +57,29 @@ pub struct WeightSections {
     /// Rotary inverse frequencies, `[head_dim / 2]`.
     pub rope_inv_freq: Range<usize>,
     /// `[vocab_size, hidden_size]`
-    pub embed_tokens: Range<usize>,
+    pub embed_tokens: MatrixSection,
     /// One per layer.
     pub layers: Vec<LayerSections>,
     /// `[hidden_size]`
     pub norm: Range<usize>,
     /// `[vocab_size, hidden_size]`; the embedding's own range when they are tied.
-    pub lm_head: Range<usize>,
+    pub lm_head: MatrixSection,
+}
+
+/// Where a matrix in panels lies, and as what.
+#[derive(Clone, Debug)]
+pub struct MatrixSection {
+    /// Its bytes.
+    pub range: Range<usize>,
+    /// What its elements are stored as.
+    pub dtype: Dtype,
+}
+
+impl Section {
+    fn matrix(&self) -> MatrixSection {
+        // A matrix is of a known kind, so it has a dtype.
+        MatrixSection { range: self.range.clone(), dtype: self.dtype.unwrap_or(Dtype::F32) }
+    }
 }
 
 /// Where one decoder layer's numbers lie.
@@ -72,15 +88,15 @@ pub struct LayerSections {
     /// `[hidden_size]`
     pub input_layernorm: Range<usize>,
     /// `[qkv_rows, hidden_size]`
-    pub qkv_proj: Range<usize>,
+    pub qkv_proj: MatrixSection,
     /// `[hidden_size, attention_width]`
-    pub o_proj: Range<usize>,
+    pub o_proj: MatrixSection,
     /// `[hidden_size]`
     pub post_attention_layernorm: Range<usize>,
     /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
-    pub gate_up_proj: Range<usize>,
+    pub gate_up_proj: MatrixSection,
     /// `[hidden_size, intermediate_size]`
-    pub down_proj: Range<usize>,
+    pub down_proj: MatrixSection,
 }
 
 /// Where the tokenizer's tables lie.
@@ -190,33 +206,33 @@ impl<'a> Shelf<'a> {
             config.attention_width(),
         ]
         .map(|n| n as u64);
-        let rope_inv_freq = self.take(Kind::RopeInvFreq, [config.head_dim as u64 / 2, 1])?;
-        let embed_tokens = self.take(Kind::EmbedTokens, [vocab, hidden])?;
+        let rope_inv_freq = self.take(Kind::RopeInvFreq, [config.head_dim as u64 / 2, 1])?.range.clone();
+        let embed_tokens = self.take(Kind::EmbedTokens, [vocab, hidden])?.matrix();
         let layers = (0u32..).take(config.num_hidden_layers).map(|layer| {
             let mut take = |kind, shape| self.take_layer(kind, layer, shape);
             Ok(LayerSections {
-                input_layernorm: take(Kind::InputLayernorm, [hidden, 1])?,
-                qkv_proj: take(Kind::QkvProj, [qkv, hidden])?,
-                o_proj: take(Kind::OProj, [hidden, attention])?,
-                post_attention_layernorm: take(Kind::PostAttentionLayernorm, [hidden, 1])?,
-                gate_up_proj: take(Kind::GateUpProj, [intermediate.saturating_mul(2), hidden])?,
-                down_proj: take(Kind::DownProj, [hidden, intermediate])?,
+                input_layernorm: take(Kind::InputLayernorm, [hidden, 1])?.range.clone(),
+                qkv_proj: take(Kind::QkvProj, [qkv, hidden])?.matrix(),
+                o_proj: take(Kind::OProj, [hidden, attention])?.matrix(),
+                post_attention_layernorm: take(Kind::PostAttentionLayernorm, [hidden, 1])?.range.clone(),
+                gate_up_proj: take(Kind::GateUpProj, [intermediate.saturating_mul(2), hidden])?.matrix(),
+                down_proj: take(Kind::DownProj, [hidden, intermediate])?.matrix(),
             })
         });
         let layers = layers.collect::<Result<_, FormatError>>()?;
-        let norm = self.take(Kind::Norm, [hidden, 1])?;
+        let norm = self.take(Kind::Norm, [hidden, 1])?.range.clone();
         let lm_head = match config.tie_word_embeddings {
             true => embed_tokens.clone(),
-            false => self.take(Kind::LmHead, [vocab, hidden])?,
+            false => self.take(Kind::LmHead, [vocab, hidden])?.matrix(),
         };
         Ok(WeightSections { rope_inv_freq, embed_tokens, layers, norm, lm_head })
     }
 
     fn take_tokenizer(&mut self, config: &Config) -> Result<TokenizerSections, FormatError> {
-        let token_offsets =
-            self.take(Kind::TokenOffsets, [(config.vocab_size as u64).saturating_add(1), 1])?;
+        let offsets = (config.vocab_size as u64).saturating_add(1);
+        let token_offsets = self.take(Kind::TokenOffsets, [offsets, 1])?.range.clone();
         let token_bytes = self.take_with(Kind::TokenBytes, "[n, 1]", |[_, columns]| columns == 1)?;
-        let byte_tokens = self.take(Kind::ByteTokens, [256, 1])?;
+        let byte_tokens = self.take(Kind::ByteTokens, [256, 1])?.range.clone();
         let merges = self.take_with(Kind::Merges, "[a power of two, 4]", |[slots, columns]| {
             slots.is_power_of_two() && columns == 4
         })?;
@@ -239,12 +255,12 @@ impl<'a> Shelf<'a> {
         }
     }
 
-    fn take(&mut self, kind: Kind, shape: [u64; 2]) -> Result<Range<usize>, FormatError> {
+    fn take(&mut self, kind: Kind, shape: [u64; 2]) -> Result<&'a Section, FormatError> {
         let section = self.single[kind as usize].take();
         expect_shape(section, kind, None, shape)
     }
 
-    fn take_layer(&mut self, kind: Kind, layer: u32, shape: [u64; 2]) -> Result<Range<usize>, FormatError> {
+    fn take_layer(&mut self, kind: Kind, layer: u32, shape: [u64; 2]) -> Result<&'a Section, FormatError> {
         let section = self.layers[layer as usize][kind as usize].take();
         expect_shape(section, kind, Some(layer), shape)
     }
@@ -276,11 +292,11 @@ fn expect_shape(
     kind: Kind,
     layer: Option<u32>,
     expected: [u64; 2],
-) -> Result<Range<usize>, FormatError> {
+) -> Result<&Section, FormatError> {
     let section = section.ok_or(FormatError::Missing { kind: kind.name(), layer })?;
     let found = section.entry.shape;
     match found == expected {
-        true => Ok(section.range.clone()),
+        true => Ok(section),
         false => Err(section.error(format!("shape: the config asks for {expected:?}, found {found:?}"))),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Panels, math};
+use super::{Bf16, Element, LANES, math};
 
 /// Inputs of one step: those that lie together in the activations.
 const STEP: usize = LANES;
@@ -34,7 +34,8 @@ macro_rules! entries {
 }
 
 entries! {
-    matmul(w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) = matmul;
+    matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) = matmul;
+    matmul_bf16(w: &[Bf16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) = matmul;
     add(x: &mut [f32], delta: &[f32]) = math::add;
     rms_norm(x: &[f32], rows: usize, weight: &[f32], eps: f32, y: &mut [f32]) = math::rms_norm;
     silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32]) = math::silu_mul;
@@ -44,70 +45,75 @@ entries! {
 /// One row reads four panels at once: several streams keep the memory busy. More rows hold one panel in 12 sums, which
 /// with two registers of weights and one of input are 15 of the 16 there are.
 #[target_feature(enable = "avx2,fma")]
-fn matmul(w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+    let w = w.as_chunks::<LANES>().0;
     let y = y.as_chunks_mut::<LANES>().0;
     if rows == 1 {
-        for (i, y) in y.chunks_mut(4).enumerate() {
-            let panels = w.slice(4 * i, y.len());
+        for (w, y) in w.chunks(4 * inputs).zip(y.chunks_mut(4)) {
             match y.len() {
-                4 => vector_block::<4>(panels, x, y, accumulate),
-                3 => vector_block::<3>(panels, x, y, accumulate),
-                2 => vector_block::<2>(panels, x, y, accumulate),
-                _ => vector_block::<1>(panels, x, y, accumulate),
+                4 => vector_block::<E, 4>(w, inputs, x, y, accumulate),
+                3 => vector_block::<E, 3>(w, inputs, x, y, accumulate),
+                2 => vector_block::<E, 2>(w, inputs, x, y, accumulate),
+                _ => vector_block::<E, 1>(w, inputs, x, y, accumulate),
             }
         }
         return;
     }
-    for (i, y) in y.chunks_exact_mut(rows).enumerate() {
-        let panel = w.slice(i, 1);
+    for (w, y) in w.chunks_exact(inputs).zip(y.chunks_exact_mut(rows)) {
         for (block, y) in y.chunks_mut(6).enumerate() {
             let first = 6 * block;
             match y.len() {
-                6 => row_block::<6>(panel, x, rows, first, y, accumulate),
-                5 => row_block::<5>(panel, x, rows, first, y, accumulate),
-                4 => row_block::<4>(panel, x, rows, first, y, accumulate),
-                3 => row_block::<3>(panel, x, rows, first, y, accumulate),
-                2 => row_block::<2>(panel, x, rows, first, y, accumulate),
-                _ => row_block::<1>(panel, x, rows, first, y, accumulate),
+                6 => row_block::<E, 6>(w, x, rows, first, y, accumulate),
+                5 => row_block::<E, 5>(w, x, rows, first, y, accumulate),
+                4 => row_block::<E, 4>(w, x, rows, first, y, accumulate),
+                3 => row_block::<E, 3>(w, x, rows, first, y, accumulate),
+                2 => row_block::<E, 2>(w, x, rows, first, y, accumulate),
+                _ => row_block::<E, 1>(w, x, rows, first, y, accumulate),
             }
         }
     }
 }
 
-/// `P` panels times one row: `y`: `[P][16]`.
+/// `P` panels times one row: `w`: `[P][inputs][16]`, `y`: `[P][16]`.
 #[target_feature(enable = "avx2,fma")]
-fn vector_block<const P: usize>(w: Panels<'_>, x: &[f32], y: &mut [[f32; LANES]], accumulate: bool) {
+fn vector_block<E: Element, const P: usize>(
+    w: &[[E; LANES]],
+    inputs: usize,
+    x: &[f32],
+    y: &mut [[f32; LANES]],
+    accumulate: bool,
+) {
     let mut sums = start_sums::<P>(y, accumulate);
-    let mut panels = [&[][..]; P];
+    let mut panels = [w; P];
     for (p, panel) in panels.iter_mut().enumerate() {
-        *panel = w.slice(p, 1).data.as_chunks::<LANES>().0;
+        *panel = &w[p * inputs..][..inputs];
     }
-    let steps = w.inputs / STEP;
+    let steps = inputs / STEP;
     for (step, x) in x.as_chunks::<STEP>().0.iter().take(steps).enumerate() {
-        let mut weights = [&[[0.0; LANES]; STEP]; P];
-        for (weights, panel) in weights.iter_mut().zip(panels) {
-            *weights = &panel.as_chunks::<STEP>().0[step];
+        let mut weights = panels;
+        for weights in &mut weights {
+            *weights = &weights[step * STEP..][..STEP];
         }
         for (i, &x) in x.iter().enumerate() {
             let x = _mm256_set1_ps(x);
             for (sums, weights) in sums.iter_mut().zip(weights) {
-                fma(sums, load(&weights[i]), x);
+                fma(sums, load(&E::widen(&weights[i])), x);
             }
         }
     }
-    for input in steps * STEP..w.inputs {
+    for input in steps * STEP..inputs {
         let x = _mm256_set1_ps(x[input]);
         for (sums, panel) in sums.iter_mut().zip(panels) {
-            fma(sums, load(&panel[input]), x);
+            fma(sums, load(&E::widen(&panel[input])), x);
         }
     }
     finish_sums(sums, y);
 }
 
-/// One panel times the `R` rows from `first` on: `y`: `[R][16]`.
+/// One panel times the `R` rows from `first` on: `w`: `[inputs][16]`, `y`: `[R][16]`.
 #[target_feature(enable = "avx2,fma")]
-fn row_block<const R: usize>(
-    w: Panels<'_>,
+fn row_block<E: Element, const R: usize>(
+    w: &[[E; LANES]],
     x: &[f32],
     rows: usize,
     first: usize,
@@ -115,21 +121,22 @@ fn row_block<const R: usize>(
     accumulate: bool,
 ) {
     let mut sums = start_sums::<R>(y, accumulate);
-    let (weights, last) = w.data.as_chunks::<LANES>().0.as_chunks::<STEP>();
+    let (weights, last) = w.as_chunks::<STEP>();
+    let steps = weights.len();
     let x = x.as_chunks::<LANES>().0;
     for (step, weights) in weights.iter().enumerate() {
         let Some(x) = x[step * rows + first..].first_chunk::<R>() else { return };
         for (i, weights) in weights.iter().enumerate() {
-            let weights = load(weights);
+            let weights = load(&E::widen(weights));
             for (sums, x) in sums.iter_mut().zip(x) {
                 fma(sums, weights, _mm256_set1_ps(x[i]));
             }
         }
     }
     for (i, weights) in last.iter().enumerate() {
-        let Some(x) = x[w.inputs / STEP * rows + first..].first_chunk::<R>() else { return };
+        let Some(x) = x[steps * rows + first..].first_chunk::<R>() else { return };
         for (sums, x) in sums.iter_mut().zip(x) {
-            fma(sums, load(weights), _mm256_set1_ps(x[i]));
+            fma(sums, load(&E::widen(weights)), _mm256_set1_ps(x[i]));
         }
     }
     finish_sums(sums, y);

@@ -16,6 +16,8 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+use bytemuck::{Pod, Zeroable};
+
 pub(crate) use self::math::{exp, rotate, sin_cos};
 use crate::error::{Error, Result};
 
@@ -93,10 +95,12 @@ impl Kernels {
     ///
     /// `w`: `[panels][inputs][16]`, `x`: `[inputs/16, rounded up][rows][16]`, `y`: `[panels][rows][16]`.
     pub(crate) fn matmul(self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
-        let panels = y.len() / (rows * LANES);
-        assert_eq!(w.data.len(), panels * w.inputs * LANES, "one panel of weights for each panel of output");
+        assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
         assert!(x.len() >= w.inputs.next_multiple_of(LANES) * rows, "a value for each input of each row");
-        dispatch!(self.0, matmul(w, x, rows, y, accumulate))
+        match w.data {
+            Elements::F32(data) => dispatch!(self.0, matmul_f32(data, w.inputs, x, rows, y, accumulate)),
+            Elements::Bf16(data) => dispatch!(self.0, matmul_bf16(data, w.inputs, x, rows, y, accumulate)),
+        }
     }
 
     /// `x += delta`, element by element.
@@ -128,27 +132,85 @@ impl Kernels {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Panels<'a> {
     /// The numbers.
-    pub data: &'a [f32],
+    pub data: Elements<'a>,
     /// Columns of the matrix.
     pub inputs: usize,
 }
 
+/// A matrix's numbers as they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elements<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [Bf16]),
+}
+
+/// What a kernel can read weights from.
+trait Element: Copy {
+    /// The same numbers as f32, exactly.
+    fn widen(lanes: &[Self; LANES]) -> [f32; LANES];
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    fn widen(lanes: &[f32; LANES]) -> [f32; LANES] {
+        *lanes
+    }
+}
+
+/// The upper half of an f32.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+pub(crate) struct Bf16(u16);
+
+impl Element for Bf16 {
+    #[inline(always)]
+    fn widen(lanes: &[Bf16; LANES]) -> [f32; LANES] {
+        lanes.map(|Bf16(half)| f32::from_bits(u32::from(half) << 16))
+    }
+}
+
 impl<'a> Panels<'a> {
+    /// How many panels.
+    fn count(self) -> usize {
+        self.len() / (self.inputs * LANES)
+    }
+
+    /// How many numbers, those of the rows that pad the last panel included.
+    pub(crate) fn len(self) -> usize {
+        match self.data {
+            Elements::F32(data) => data.len(),
+            Elements::Bf16(data) => data.len(),
+        }
+    }
+
     /// `count` panels from `first` on.
     pub(crate) fn slice(self, first: usize, count: usize) -> Panels<'a> {
         let panel = self.inputs * LANES;
-        Panels { data: &self.data[first * panel..][..count * panel], ..self }
+        let range = first * panel..(first + count) * panel;
+        let data = match self.data {
+            Elements::F32(data) => Elements::F32(&data[range]),
+            Elements::Bf16(data) => Elements::Bf16(&data[range]),
+        };
+        Panels { data, ..self }
     }
 
     /// Writes row `row` of the matrix into `column` of the activations `out`, `[inputs/16, rounded up][rows][16]`, and
     /// zero into the features past the last.
     pub(crate) fn copy_row(self, row: usize, out: &mut [f32], rows: usize, column: usize) {
-        let panel = self.slice(row / LANES, 1).data;
-        let values = panel.iter().skip(row % LANES).step_by(LANES).copied();
-        // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
-        let padding = std::iter::repeat_n(0.0, self.inputs.next_multiple_of(LANES) - self.inputs);
-        for (i, value) in values.chain(padding).enumerate() {
-            out[(i / LANES * rows + column) * LANES + i % LANES] = value;
+        match self.slice(row / LANES, 1).data {
+            Elements::F32(panel) => copy_lane(panel, row % LANES, out, rows, column),
+            Elements::Bf16(panel) => copy_lane(panel, row % LANES, out, rows, column),
         }
+    }
+}
+
+/// See [`Panels::copy_row`]: the row is lane `lane` of `panel`, `[inputs][16]`.
+fn copy_lane<E: Element>(panel: &[E], lane: usize, out: &mut [f32], rows: usize, column: usize) {
+    let inputs = panel.as_chunks::<LANES>().0;
+    // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
+    let padding = std::iter::repeat_n(0.0, inputs.len().next_multiple_of(LANES) - inputs.len());
+    let values = inputs.iter().map(|lanes| E::widen(lanes)[lane]);
+    for (i, value) in values.chain(padding).enumerate() {
+        out[(i / LANES * rows + column) * LANES + i % LANES] = value;
     }
 }

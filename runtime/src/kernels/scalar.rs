@@ -1,13 +1,31 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
-use super::{LANES, Panels, math};
+use super::{Bf16, Element, LANES, math};
 
-pub(super) fn matmul(w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
-    let panels = w.data.chunks_exact(w.inputs * LANES);
+pub(super) use math::{add, rms_norm, silu_mul, softmax};
+
+pub(super) fn matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+    matmul(w, inputs, x, rows, y, accumulate);
+}
+
+pub(super) fn matmul_bf16(
+    w: &[Bf16],
+    inputs: usize,
+    x: &[f32],
+    rows: usize,
+    y: &mut [f32],
+    accumulate: bool,
+) {
+    matmul(w, inputs, x, rows, y, accumulate);
+}
+
+fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+    let panels = w.chunks_exact(inputs * LANES);
     for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {
         for (row, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             let mut sums = if accumulate { *y } else { [0.0; LANES] };
             for (input, weights) in panel.as_chunks::<LANES>().0.iter().enumerate() {
+                let weights = E::widen(weights);
                 let x = x[(input / LANES * rows + row) * LANES + input % LANES];
                 for lane in 0..LANES {
                     sums[lane] = weights[lane].mul_add(x, sums[lane]);
@@ -17,5 +35,3 @@ pub(super) fn matmul(w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accum
         }
     }
 }
-
-pub(super) use math::{add, rms_norm, silu_mul, softmax};

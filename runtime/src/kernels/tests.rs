@@ -1,6 +1,6 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
-use super::{Kernels, LANES, Panels, math, sin_cos};
+use super::{Bf16, Elements, Kernels, LANES, Panels, math, sin_cos};
 
 /// A few bits of noise per call: xorshift64*, so that a failure repeats.
 struct Noise(u64);
@@ -46,7 +46,7 @@ fn matmul_is_the_matrix_product() {
     for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
         let matrix = noise.vec(outputs * inputs);
         let panels = pack(&matrix, outputs, inputs);
-        let w = Panels { data: &panels, inputs };
+        let w = Panels { data: Elements::F32(&panels), inputs };
         for rows in ROWS {
             let mut x = noise.vec(inputs.next_multiple_of(LANES) * rows);
             // Features past the last are never read.
@@ -81,6 +81,30 @@ fn matmul_is_the_matrix_product() {
 }
 
 #[test]
+fn bf16_weights_give_the_bits_of_the_same_numbers_as_f32() {
+    let mut noise = Noise(6);
+    for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
+        let halves: Vec<Bf16> = pack(&noise.vec(outputs * inputs), outputs, inputs)
+            .iter()
+            .map(|x| Bf16((x.to_bits() >> 16) as u16))
+            .collect();
+        let floats: Vec<f32> = halves.iter().map(|half| f32::from_bits(u32::from(half.0) << 16)).collect();
+        for rows in ROWS {
+            let x = noise.vec(inputs.next_multiple_of(LANES) * rows);
+            let mut results = Vec::new();
+            for set in Kernels::available() {
+                for data in [Elements::F32(&floats), Elements::Bf16(&halves)] {
+                    let mut y = vec![f32::NAN; outputs.next_multiple_of(LANES) * rows];
+                    set.matmul(Panels { data, inputs }, &x, rows, &mut y, false);
+                    results.push(y);
+                }
+            }
+            assert_same_bits(&results);
+        }
+    }
+}
+
+#[test]
 fn a_chain_may_be_split_anywhere() {
     let mut noise = Noise(2);
     let (outputs, inputs) = (48, 64);
@@ -89,13 +113,13 @@ fn a_chain_may_be_split_anywhere() {
         let x = noise.vec(inputs * rows);
         for set in Kernels::available() {
             let mut whole = vec![0.0; outputs * rows];
-            set.matmul(Panels { data: &panels, inputs }, &x, rows, &mut whole, false);
+            set.matmul(Panels { data: Elements::F32(&panels), inputs }, &x, rows, &mut whole, false);
             let mut parts = vec![f32::NAN; outputs * rows];
             for (i, y) in parts.chunks_exact_mut(rows * LANES).enumerate() {
                 let panel = &panels[i * inputs * LANES..][..inputs * LANES];
                 let (head, tail) = panel.split_at(16 * LANES);
-                set.matmul(Panels { data: head, inputs: 16 }, &x, rows, y, false);
-                set.matmul(Panels { data: tail, inputs: 48 }, &x[16 * rows..], rows, y, true);
+                set.matmul(Panels { data: Elements::F32(head), inputs: 16 }, &x, rows, y, false);
+                set.matmul(Panels { data: Elements::F32(tail), inputs: 48 }, &x[16 * rows..], rows, y, true);
             }
             assert_same_bits(&[whole, parts]);
         }

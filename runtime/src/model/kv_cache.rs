@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::Config;
-use crate::kernels::{LANES, Panels};
+use crate::kernels::{Elements, LANES, Panels};
 use crate::storage::AlignedBuf;
 
 /// Positions of one block.
@@ -65,7 +65,8 @@ impl KvCache {
 
     /// The keys of block `block`: `[position/16][head_dim][16]`.
     pub(super) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
-        Panels { data: &self.blocks[block][self.keys_at(layer, head)], inputs: self.head_dim }
+        let keys = &self.blocks[block][self.keys_at(layer, head)];
+        Panels { data: Elements::F32(keys), inputs: self.head_dim }
     }
 
     /// Panel `panel` of the first `positions` values of block `block`: `[positions][16]`.
@@ -78,7 +79,8 @@ impl KvCache {
         positions: usize,
     ) -> Panels<'_> {
         let values = &self.blocks[block][self.values_at(layer, head)];
-        Panels { data: &values[panel * BLOCK * LANES..][..positions * LANES], inputs: positions }
+        let values = &values[panel * BLOCK * LANES..][..positions * LANES];
+        Panels { data: Elements::F32(values), inputs: positions }
     }
 
     /// Elements of one head's keys, or values, in a block.

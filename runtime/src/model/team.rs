@@ -23,7 +23,7 @@ impl Team {
     /// `y = w x`
     pub(super) fn project(&mut self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32]) {
         let (kernels, panel) = (self.kernels, rows * LANES);
-        self.pool.split(y, panel, self.tasks(w.data.len() * rows), |first, y| {
+        self.pool.split(y, panel, self.tasks(w.len() * rows), |first, y| {
             kernels.matmul(w.slice(first, y.len() / panel), x, rows, y, false);
         });
     }
@@ -37,7 +37,7 @@ impl Team {
         delta: &mut [f32],
         sum: &mut [f32],
     ) {
-        let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.data.len() * rows));
+        let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         self.pool.split_two(delta, panel, sum, panel, tasks, |first, delta, sum| {
             kernels.matmul(w.slice(first, delta.len() / panel), x, rows, delta, false);
             kernels.add(sum, delta);
@@ -53,7 +53,7 @@ impl Team {
         gate_up: &mut [f32],
         y: &mut [f32],
     ) {
-        let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.data.len() * rows));
+        let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         self.pool.split_two(gate_up, 2 * panel, y, panel, tasks, |first, gate_up, y| {
             kernels.matmul(w.slice(2 * first, gate_up.len() / panel), x, rows, gate_up, false);
             kernels.silu_mul(gate_up, rows, y);

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::Model;
-use crate::format::LayerSections;
-use crate::kernels::Panels;
+use crate::format::{Dtype, LayerSections, MatrixSection};
+use crate::kernels::{Elements, Panels};
 
 /// One decoder layer's numbers, in the order in which they are used.
 pub(super) struct LayerWeights<'a> {
@@ -56,11 +56,18 @@ impl Model {
         self.floats(&self.layout().weights.rope_inv_freq)
     }
 
-    fn panels(&self, range: &Range<usize>, inputs: usize) -> Panels<'_> {
-        Panels { data: self.floats(range), inputs }
+    // `Layout::parse` checked that each range lies inside the blob, starts on a multiple of 64 and holds whole elements
+    // of its dtype: the casts cannot fail.
+
+    fn panels(&self, section: &MatrixSection, inputs: usize) -> Panels<'_> {
+        let bytes = &self.storage().bytes()[section.range.clone()];
+        let data = match section.dtype {
+            Dtype::Bf16 => Elements::Bf16(bytemuck::cast_slice(bytes)),
+            _ => Elements::F32(bytemuck::cast_slice(bytes)),
+        };
+        Panels { data, inputs }
     }
 
-    /// `Layout::parse` checked that the range lies inside the blob, starts on a multiple of 64 and holds whole floats.
     fn floats(&self, range: &Range<usize>) -> &[f32] {
         bytemuck::cast_slice(&self.storage().bytes()[range.clone()])
     }
