@@ -46,10 +46,13 @@ cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 cargo machete
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
-step "tests, with line coverage"
-cargo llvm-cov --locked --release --workspace --ignore-filename-regex "$not_library" --fail-under-lines 90 \
-    -- --include-ignored
-step "documentation tests"
-cargo test --locked --release --doc --package smolrun --package smolconv
+step "tests"
+cargo test --locked --release --workspace -- --include-ignored
+
+# Counting lines slows kernels down many times, so the real model is left to the tests above, as is what starts a
+# program thousands of times. The build is a debug build: overflows and debug assertions are checked here.
+step "line coverage of the libraries"
+cargo llvm-cov --locked --workspace --ignore-filename-regex "$not_library" --fail-under-lines 90 \
+    -- --skip the_programs_say_so_in_one_line --skip a_program_with_the_blob_inside_tells_the_tale
 
 step "all passed"

@@ -68,13 +68,13 @@ pub(crate) struct GenerateArgs {
     #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
     pub(crate) max_tokens: usize,
     /// Divide logits by this before drawing; 0 always takes the most likely token.
-    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    #[arg(long, default_value_t = 0.0, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: f32,
     /// Draw from the K most likely tokens; 0 for all.
     #[arg(long, default_value_t = 0, value_name = "K")]
     pub(crate) top_k: usize,
     /// Draw from the most likely tokens that together reach this probability.
-    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: f32,
     /// Decides every draw [default: 0].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
