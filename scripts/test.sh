@@ -50,9 +50,10 @@ step "tests"
 cargo test --locked --release --workspace -- --include-ignored
 
 # Counting lines slows kernels down many times, so the real model is left to the tests above, as is what starts a
-# program thousands of times. The build is a debug build: overflows and debug assertions are checked here.
+# program thousands of times. The build is a debug build: overflows and debug assertions are checked here. Tests that
+# interrupt a program leave a torn profile now and then, which is left out (--failure-mode all).
 step "line coverage of the libraries"
-cargo llvm-cov --locked --workspace --ignore-filename-regex "$not_library" --fail-under-lines 90 \
+cargo llvm-cov --locked --workspace --failure-mode all --ignore-filename-regex "$not_library" --fail-under-lines 90 \
     -- --skip the_programs_say_so_in_one_line --skip a_program_with_the_blob_inside_tells_the_tale
 
 step "all passed"
