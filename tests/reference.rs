@@ -7,7 +7,7 @@ use std::fs;
 use safetensors::SafeTensors;
 use serde_json::Value;
 use smol_tests::common::{REAL, TALES, blob, data};
-use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens};
 
 /// Logits may differ from PyTorch's by this much: sums in another order.
 const LOGIT_TOLERANCE: f32 = 2e-3;
@@ -63,6 +63,25 @@ fn check_prompt(model: &Model, row: &Value, expected: &[f32]) -> Result<(), Stri
     }
     println!("{:<14} {:4} ids, logits within {worst:.1e}, margin {margin:.4}", row["name"], ids.len());
     Ok(())
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn conversations_have_the_ids_of_transformers_chat_template() {
+    let model = Model::open(blob(REAL)).unwrap();
+    let read = |name: &str| fs::read(data(&format!("{REAL}/{name}"))).unwrap();
+    let prompts: Vec<Value> = serde_json::from_slice(&read("prompts.json")).unwrap();
+    let rows: Vec<Value> = serde_json::from_slice(&read("reference.json")).unwrap();
+    let mut conversations = 0;
+    for (prompt, row) in prompts.iter().zip(&rows) {
+        let Some(messages) = prompt["messages"].as_array() else { continue };
+        let text = |message: &Value, field: &str| message[field].as_str().unwrap().to_owned();
+        let messages = messages.iter().map(|m| Message::new(text(m, "role"), text(m, "content")));
+        let ids = model.encode_chat(&messages.collect::<Vec<_>>()).unwrap();
+        assert_eq!((&prompt["name"], ids), (&row["name"], ids_of(&row["ids"])));
+        conversations += 1;
+    }
+    assert_eq!(conversations, 4);
 }
 
 #[test]
