@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use smol_tests::common::{Outcome, TempDir, program, run, tales};
+use smol_tests::common::{self, Outcome, TALES, TempDir, program, run, tales};
 use smolconv::{Options, Progress, convert};
 use smolrun::format::Dtype;
 use smolrun::{Model, Session, SessionOptions};
@@ -31,9 +31,8 @@ fn convert_to(source: PathBuf, out: &Path) {
 fn blob() -> &'static str {
     static BLOB: OnceLock<String> = OnceLock::new();
     BLOB.get_or_init(|| {
-        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("smolrun_cli-tales.bin");
-        convert_to(tales(), &out);
-        out.into_os_string().into_string().expect("the target directory's path is text")
+        let path = common::blob(TALES).into_os_string();
+        path.into_string().expect("the target directory's path is text")
     })
 }
 

@@ -106,11 +106,7 @@ impl fmt::Display for Error {
                 write!(f, "{}: {field}: expected {expected}, found {found}", path.display())
             }
             Error::Tensor { name, problem } => write!(f, "tensor {name}: {problem}"),
-            Error::Tokenizer { path, source } => {
-                let problem = source.to_string();
-                let problem = problem.strip_prefix("tokenizer.json: ").unwrap_or(&problem); // the path says it
-                write!(f, "{}: {problem}", path.display())
-            }
+            Error::Tokenizer { path, source } => write!(f, "{}: {source}", path.display()),
             // Of an I/O error the runtime names the path itself.
             Error::Blob { source: source @ smolrun::Error::Io { .. }, .. } => source.fmt(f),
             Error::Blob { path, source } => write!(f, "{}: {source}", path.display()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -41,11 +41,6 @@ pub struct Checkpoint {
     pub tensors: BTreeMap<String, Tensor>,
     /// Other files by name.
     pub files: BTreeMap<String, Vec<u8>>,
-}
-
-/// The model in the repository.
-pub fn tales() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tales-4m")
 }
 
 impl Checkpoint {

@@ -29,6 +29,11 @@ pub fn model_dir(name: &str) -> PathBuf {
     path
 }
 
+/// The directory of the model in the repository.
+pub fn tales() -> PathBuf {
+    model_dir(TALES)
+}
+
 /// The f32 blob of the model `name`, converted anew once in each test program.
 pub fn blob(name: &str) -> PathBuf {
     blob_of(name, Dtype::F32)

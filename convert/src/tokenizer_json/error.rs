@@ -59,7 +59,6 @@ impl TokenizerError {
 
 impl fmt::Display for TokenizerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tokenizer.json: ")?;
         match self {
             Self::Json(error) => error.fmt(f),
             Self::Unsupported { field, supported, found } => {

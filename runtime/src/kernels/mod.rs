@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 /// Lanes of a panel.
 pub(crate) const LANES: usize = crate::format::PANEL;
 
-/// An instruction set that this processor has. Only [`Kernels::detect`] and [`Kernels::named`] make one, so holding it
-/// is the proof that its code may run.
+/// An instruction set that this processor has. Only [`Kernels::available`] makes them, so holding one is the proof that
+/// its code may run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernels(Set);
 
