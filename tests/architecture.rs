@@ -18,8 +18,9 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// The only files with `unsafe`.
-const UNSAFE: [&str; 4] = [
+const UNSAFE: [&str; 5] = [
     "runtime/src/kernels/avx2.rs",
+    "runtime/src/kernels/simd.rs",
     "runtime/src/pool.rs",
     "runtime/src/storage/aligned.rs",
     "runtime/src/storage/mod.rs",

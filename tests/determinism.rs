@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use smol_tests::common::{REAL, TALES, blob, blob_of};
 use smolrun::format::Dtype;
-use smolrun::{Kernels, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{Kernels, KvDtype, Model, Session, SessionOptions, SpecialTokens};
 
 /// More positions than a block of the KV cache, a pass and an attention step have.
 const POSITIONS: usize = 300;
@@ -13,16 +13,35 @@ const THREADS: &[usize] = &[1, 2, 3, 4, 8];
 
 #[test]
 fn logits_have_the_same_bits_in_the_whole_matrix() {
+    same_bits_in_the_whole_matrix(KvDtype::F32);
+}
+
+#[test]
+fn keys_and_values_in_f16_give_the_same_bits_in_the_whole_matrix_and_nearly_the_logits_of_f32() {
+    same_bits_in_the_whole_matrix(KvDtype::F16);
+
+    let model = Model::open(blob(TALES)).unwrap();
+    let logits = |kv_dtype| {
+        let mut session = Session::new(&model, SessionOptions::default().kv_dtype(kv_dtype)).unwrap();
+        session.feed(&tokens(&model)).unwrap().to_vec()
+    };
+    let (f32, f16) = (logits(KvDtype::F32), logits(KvDtype::F16));
+    let most = f32.iter().zip(&f16).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(most > 0.0 && most < 2e-2, "logits differ by {most}");
+}
+
+fn same_bits_in_the_whole_matrix(kv_dtype: KvDtype) {
+    let options = || SessionOptions::default().kv_dtype(kv_dtype);
     let model = Model::open(blob(TALES)).unwrap();
     let tokens = tokens(&model);
-    let expected = hash(&model, &tokens, SessionOptions::default().threads(1), POSITIONS);
+    let expected = hash(&model, &tokens, options().threads(1), POSITIONS);
     for kernels in Kernels::available() {
         // Without a fused multiply-add in hardware a run takes seconds: a corner of the matrix has to do.
         let is_slow = kernels.name() == "scalar";
         let (threads, splits) = if is_slow { (&THREADS[1..2], &SPLITS[1..2]) } else { (THREADS, SPLITS) };
         for &threads in threads {
             for &split in splits {
-                let options = SessionOptions::default().threads(threads).kernels(kernels);
+                let options = options().threads(threads).kernels(kernels);
                 let found = hash(&model, &tokens, options, split);
                 assert_eq!(found, expected, "{}, {threads} threads, {split} at a time", kernels.name());
             }

@@ -36,7 +36,7 @@ pub use self::generate::{
     FinishReason, GenerateOptions, Generator, Sampler, Sampling, Session, SessionOptions, TextStream, Token,
 };
 pub use self::kernels::Kernels;
-pub use self::model::Model;
+pub use self::model::{KvDtype, Model};
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;
 

@@ -17,15 +17,18 @@ const SPINS_BEFORE_PARKING: u32 = 5_000;
 /// Rounds the caller spins for the last task before it lets other threads run.
 const SPINS_BEFORE_YIELDING: u32 = 10_000;
 
+/// The number of the thread that calls [`Pool::run`]; the workers' are 1 and up.
+const CALLER: usize = 0;
+
 /// A fixed number of threads that share the tasks of one step at a time.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// One step: a function to call once for each index below `tasks`.
+/// One step: a function to call once for each index below `tasks`, with the number of the thread that calls it.
 struct Job<'a> {
-    task: &'a (dyn Fn(usize) + Sync),
+    task: &'a (dyn Fn(usize, usize) + Sync),
     tasks: usize,
 }
 
@@ -63,7 +66,7 @@ impl Pool {
         for i in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let worker = thread::Builder::new().name(format!("smolrun-{i}"));
-            pool.workers.push(worker.spawn(move || shared.work())?);
+            pool.workers.push(worker.spawn(move || shared.work(i))?);
         }
         Ok(pool)
     }
@@ -73,16 +76,17 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended.
+    /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended. The second
+    /// argument is the number of the calling thread, below [`Pool::threads`].
     ///
     /// `&mut self`: there is one step at a time.
-    pub(crate) fn run(&mut self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn run(&mut self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
         if self.workers.is_empty() || tasks < 2 {
-            return (0..tasks).for_each(task);
+            return (0..tasks).for_each(|index| task(index, CALLER));
         }
         let job = Job { task, tasks };
         self.shared.publish(&job);
-        self.shared.claim_all();
+        self.shared.claim_all(CALLER);
         self.shared.wait_for_end(tasks);
         let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
@@ -99,29 +103,33 @@ impl Pool {
         tasks: usize,
         f: impl Fn(usize, &mut [T]) + Sync,
     ) {
-        self.split_two(data, unit, &mut [(); 0], 0, tasks, |first, run, _| f(first, run));
+        let mut nothing = vec![(); self.threads()]; // takes no memory
+        self.split_with(data, unit, tasks, &mut nothing, |first, run, ()| f(first, run));
     }
 
-    /// [`Pool::split`] for two slices with the same number of units: `f(first unit, run of a, run of b)`.
-    pub(crate) fn split_two<A: Send, B: Send>(
+    /// [`Pool::split`] with a state for each thread: `f(first unit, run, the calling thread's state)`.
+    pub(crate) fn split_with<T: Send, S: Send>(
         &mut self,
-        a: &mut [A],
-        unit_a: usize,
-        b: &mut [B],
-        unit_b: usize,
+        data: &mut [T],
+        unit: usize,
         tasks: usize,
-        f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+        states: &mut [S],
+        f: impl Fn(usize, &mut [T], &mut S) + Sync,
     ) {
-        let units = a.len() / unit_a;
-        assert!(a.len() == units * unit_a && b.len() == units * unit_b, "whole units, as many in both");
+        let units = data.len() / unit;
+        assert!(data.len() == units * unit, "whole units");
+        assert!(states.len() >= self.threads(), "a state for each thread");
         let tasks = tasks.clamp(1, units.max(1));
-        let (a, b) = (Base(a.as_mut_ptr()), Base(b.as_mut_ptr()));
-        self.run(tasks, &|task| {
+        let (data, states) = (Base(data.as_mut_ptr()), Base(states.as_mut_ptr()));
+        self.run(tasks, &|task, thread| {
             let (first, end) = (units * task / tasks, units * (task + 1) / tasks);
             // SAFETY: `first <= end <= units` and each unit lies in one task's run only: the runs are disjoint pieces
-            // of `a` and `b`, which stay exclusively borrowed until `run` returns, after the last task has ended.
-            let (a, b) = unsafe { (a.run(first, end, unit_a), b.run(first, end, unit_b)) };
-            f(first, a, b);
+            // of `data`, which stays exclusively borrowed until `run` returns, after the last task has ended.
+            let run = unsafe { data.run(first, end, unit) };
+            // SAFETY: `thread` is below `threads()`, no two threads have the same number, and a thread runs one task
+            // at a time: its state is its own until the task ends.
+            let state = unsafe { states.run(thread, thread + 1, 1) };
+            f(first, run, &mut state[0]);
         });
     }
 }
@@ -148,13 +156,13 @@ impl Shared {
         self.wake_parked();
     }
 
-    /// Works on the current step until none of its tasks is left to claim.
-    fn claim_all(&self) {
+    /// Works on the current step, as thread `thread`, until none of its tasks is left to claim.
+    fn claim_all(&self, thread: usize) {
         let mut claims = self.claims.load(Acquire);
         while claims & u64::from(u32::MAX) != 0 {
             match self.claims.compare_exchange_weak(claims, claims - 1, Acquire, Acquire) {
                 Ok(_) => {
-                    self.run_task(claims & u64::from(u32::MAX));
+                    self.run_task(claims & u64::from(u32::MAX), thread);
                     claims = self.claims.load(Acquire);
                 }
                 Err(now) => claims = now,
@@ -163,12 +171,12 @@ impl Shared {
     }
 
     /// Runs the claimed task of the current step: the one with `left` unclaimed tasks from itself on.
-    fn run_task(&self, left: u64) {
+    fn run_task(&self, left: u64, thread: usize) {
         // SAFETY: the caller has claimed a task of the current step and not ended it, so `Pool::run` is still waiting
         // in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
         let job = unsafe { &*self.job.load(Relaxed) };
         let index = job.tasks - left as usize;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index, thread))) {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
         self.done.fetch_add(1, Release);
@@ -183,9 +191,9 @@ impl Shared {
     }
 
     /// A worker's life.
-    fn work(&self) {
+    fn work(&self, thread: usize) {
         while !self.stop.load(SeqCst) {
-            self.claim_all();
+            self.claim_all(thread);
             let seen = self.claims.load(Acquire);
             let is_idle = || self.claims.load(SeqCst) == seen && !self.stop.load(SeqCst);
             let mut spins = 0;
@@ -243,7 +251,7 @@ mod tests {
             assert_eq!(pool.threads(), threads);
             for step in 0..2_000 {
                 let counts: Vec<_> = (0..step % 40).map(|_| AtomicUsize::new(0)).collect();
-                pool.run(counts.len(), &|i| {
+                pool.run(counts.len(), &|i, _| {
                     counts[i].fetch_add(1, Relaxed);
                 });
                 assert!(counts.iter().all(|count| count.load(Relaxed) == 1));
@@ -258,7 +266,7 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
             // Both tasks must be running at once for either to end.
             let met = AtomicUsize::new(0);
-            pool.run(2, &|_| {
+            pool.run(2, &|_, _| {
                 met.fetch_add(1, SeqCst);
                 while met.load(SeqCst) < 2 {
                     thread::yield_now();
@@ -272,14 +280,13 @@ mod tests {
         let mut pool = Pool::new(3).unwrap();
         for units in [0usize, 1, 2, 7, 36] {
             for tasks in [1, 2, 5, 100] {
-                let (mut a, mut b) = (vec![0; units * 3], vec![0; units * 2]);
-                pool.split_two(&mut a, 3, &mut b, 2, tasks, |first, a, b| {
-                    assert_eq!(a.len() / 3, b.len() / 2);
-                    a.iter_mut().zip(first * 3..).for_each(|(x, i)| *x += i);
-                    b.iter_mut().zip(first * 2..).for_each(|(x, i)| *x += i);
+                let (mut data, mut counts) = (vec![0; units * 3], [0; 3]);
+                pool.split_with(&mut data, 3, tasks, &mut counts, |first, run, count| {
+                    run.iter_mut().zip(first * 3..).for_each(|(x, i)| *x += i);
+                    *count += run.len();
                 });
-                assert!(a.iter().enumerate().all(|(i, &x)| x == i));
-                assert!(b.iter().enumerate().all(|(i, &x)| x == i));
+                assert!(data.iter().enumerate().all(|(i, &x)| x == i));
+                assert_eq!(counts.iter().sum::<usize>(), data.len());
             }
         }
     }
@@ -287,10 +294,10 @@ mod tests {
     #[test]
     fn a_panic_in_a_task_reaches_the_caller_and_the_pool_lives_on() {
         let mut pool = Pool::new(2).unwrap();
-        let step = catch_unwind(AssertUnwindSafe(|| pool.run(8, &|i| assert_ne!(i, 5, "the fifth"))));
+        let step = catch_unwind(AssertUnwindSafe(|| pool.run(8, &|i, _| assert_ne!(i, 5, "the fifth"))));
         assert!(step.is_err());
         let calls = AtomicUsize::new(0);
-        pool.run(8, &|_| {
+        pool.run(8, &|_, _| {
             calls.fetch_add(1, Relaxed);
         });
         assert_eq!(calls.load(Relaxed), 8);

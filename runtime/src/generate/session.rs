@@ -7,7 +7,7 @@ use super::sampler::{Sampler, Sampling};
 use super::stream::TextStream;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
-use crate::model::{Forward, Model};
+use crate::model::{Forward, KvDtype, Model};
 use crate::pool::Pool;
 use crate::tokenizer::Tokenizer;
 
@@ -23,6 +23,8 @@ pub struct SessionOptions {
     pub threads: Option<usize>,
     /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it.
     pub kernels: Option<Kernels>,
+    /// How keys and values are kept.
+    pub kv_dtype: KvDtype,
 }
 
 impl SessionOptions {
@@ -34,6 +36,11 @@ impl SessionOptions {
     /// These options with this instruction set.
     pub fn kernels(self, kernels: Kernels) -> SessionOptions {
         SessionOptions { kernels: Some(kernels), ..self }
+    }
+
+    /// These options with keys and values kept in this way.
+    pub fn kv_dtype(self, kv_dtype: KvDtype) -> SessionOptions {
+        SessionOptions { kv_dtype, ..self }
     }
 }
 
@@ -117,7 +124,7 @@ impl Session {
         }
         let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
         let pool = Pool::new(threads).map_err(|source| Error::Threads { source })?;
-        Ok(Session { forward: Forward::new(model, kernels, pool) })
+        Ok(Session { forward: Forward::new(model, kernels, pool, options.kv_dtype) })
     }
 
     /// The model it runs.

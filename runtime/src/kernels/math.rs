@@ -54,22 +54,31 @@ pub(super) fn add(x: &mut [f32], delta: &[f32]) {
 }
 
 #[inline(always)]
-pub(super) fn rms_norm(x: &[f32], rows: usize, weight: &[f32], eps: f32, y: &mut [f32]) {
-    let (x, y) = (x.as_chunks::<LANES>().0, y.as_chunks_mut::<LANES>().0);
-    for row in 0..rows {
+pub(super) fn inverse_rms(x: &[f32], rows: usize, features: usize, eps: f32, first: usize, y: &mut [f32]) {
+    let x = x.as_chunks::<LANES>().0;
+    for (row, y) in (first..).zip(y) {
         let mut squares = [0.0f32; LANES];
         for x in x.iter().skip(row).step_by(rows) {
             for lane in 0..LANES {
                 squares[lane] = x[lane].mul_add(x[lane], squares[lane]);
             }
         }
-        let mean = join_lanes(squares, |a, b| a + b) / weight.len() as f32;
-        let inverse = 1.0 / (mean + eps).sqrt();
-        let panels = x.iter().skip(row).step_by(rows).zip(y.iter_mut().skip(row).step_by(rows));
-        for ((x, y), weight) in panels.zip(weight.chunks(LANES)) {
-            *y = [0.0; LANES];
-            for ((y, x), weight) in y.iter_mut().zip(x).zip(weight) {
-                *y = x * inverse * weight;
+        let mean = join_lanes(squares, |a, b| a + b) / features as f32;
+        *y = 1.0 / (mean + eps).sqrt();
+    }
+}
+
+#[inline(always)]
+pub(super) fn scale_rows(x: &[f32], scales: &[f32], weight: &[f32], y: &mut [f32]) {
+    let panel = scales.len();
+    let (x, y) = (x.as_chunks::<LANES>().0, y.as_chunks_mut::<LANES>().0);
+    let panels = x.chunks_exact(panel).zip(y.chunks_exact_mut(panel));
+    for ((x, y), weight) in panels.zip(weight.chunks(LANES)) {
+        let mut lanes = [0.0; LANES]; // so that features past the last become zero
+        lanes[..weight.len()].copy_from_slice(weight);
+        for ((x, y), scale) in x.iter().zip(y).zip(scales) {
+            for lane in 0..LANES {
+                y[lane] = x[lane] * scale * lanes[lane];
             }
         }
     }
@@ -86,45 +95,53 @@ pub(super) fn silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32]) {
     }
 }
 
+/// Rows whose running values are kept together, while the scores are read panel by panel as they lie.
+const SOFTMAX_ROWS: usize = 8;
+
 #[inline(always)]
-pub(super) fn softmax(scores: &mut [f32], rows: usize, row: usize, len: usize, scale: f32) {
+pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32) {
     let scores = scores.as_chunks_mut::<LANES>().0;
-    for (panel, scores) in scores.iter_mut().skip(row).step_by(rows).enumerate() {
-        let inside = len.saturating_sub(panel * LANES).min(LANES);
-        for score in &mut scores[..inside] {
-            *score *= scale;
+    for first in (0..rows).step_by(SOFTMAX_ROWS) {
+        let group = first..rows.min(first + SOFTMAX_ROWS);
+        let mut most = [[f32::NEG_INFINITY; LANES]; SOFTMAX_ROWS];
+        for (panel, scores) in scores.chunks_exact_mut(rows).enumerate() {
+            for ((row, scores), most) in group.clone().zip(&mut scores[group.clone()]).zip(&mut most) {
+                scale_and_mask(scores, scale, (len + row % tokens).saturating_sub(panel * LANES));
+                for lane in 0..LANES {
+                    most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
+                }
+            }
         }
-        scores[inside..].fill(f32::NEG_INFINITY);
-    }
-    let mut most = [f32::NEG_INFINITY; LANES];
-    for scores in scores.iter().skip(row).step_by(rows) {
-        for lane in 0..LANES {
-            most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
+        let most = most.map(|most| join_lanes(most, |a, b| if a > b { a } else { b }));
+        let mut sums = [[0.0f32; LANES]; SOFTMAX_ROWS];
+        for scores in scores.chunks_exact_mut(rows) {
+            for ((scores, most), sums) in scores[group.clone()].iter_mut().zip(most).zip(&mut sums) {
+                for lane in 0..LANES {
+                    let e = exp(scores[lane] - most);
+                    scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
+                    sums[lane] += scores[lane];
+                }
+            }
         }
-    }
-    let most = join_lanes(most, |a, b| if a > b { a } else { b });
-    let mut sums = [0.0f32; LANES];
-    for scores in scores.iter_mut().skip(row).step_by(rows) {
-        for lane in 0..LANES {
-            let e = exp(scores[lane] - most);
-            scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
-            sums[lane] += scores[lane];
-        }
-    }
-    let inverse = 1.0 / join_lanes(sums, |a, b| a + b);
-    for scores in scores.iter_mut().skip(row).step_by(rows) {
-        for score in scores {
-            *score *= inverse;
+        let inverses = sums.map(|sums| 1.0 / join_lanes(sums, |a, b| a + b));
+        for scores in scores.chunks_exact_mut(rows) {
+            for (scores, inverse) in scores[group.clone()].iter_mut().zip(inverses) {
+                for score in scores {
+                    *score *= inverse;
+                }
+            }
         }
     }
 }
 
-/// Turns each pair (x\[i\], x\[i + half\]) of a head by its angle (RoPE, Su et al. 2021, in Hugging Face's half-split
-/// order). `head`: `[head_dim]`, `cos`, `sin`: `[head_dim / 2]`.
-pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let (first, second) = head.split_at_mut(cos.len());
-    for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+/// Scales the first `seen` of 16 scores; the others can not be the largest, nor count.
+#[inline(always)]
+fn scale_and_mask(scores: &mut Lanes, scale: f32, seen: usize) {
+    for score in scores.iter_mut() {
+        *score *= scale;
+    }
+    if seen < LANES {
+        scores[seen..].fill(f32::NEG_INFINITY);
     }
 }
 

@@ -11,14 +11,20 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod half;
 mod math;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // the scalar set has its own
+mod matmul;
 mod scalar;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_macros, unused_imports))]
+mod simd;
 #[cfg(test)]
 mod tests;
 
-use bytemuck::{Pod, Zeroable};
+use self::simd::Simd;
 
-pub(crate) use self::math::{exp, rotate, sin_cos};
+pub(crate) use self::half::{Bf16, F16};
+pub(crate) use self::math::{exp, sin_cos};
 use crate::error::{Error, Result};
 
 /// Lanes of a panel.
@@ -100,6 +106,7 @@ impl Kernels {
         match w.data {
             Elements::F32(data) => dispatch!(self.0, matmul_f32(data, w.inputs, x, rows, y, accumulate)),
             Elements::Bf16(data) => dispatch!(self.0, matmul_bf16(data, w.inputs, x, rows, y, accumulate)),
+            Elements::F16(data) => dispatch!(self.0, matmul_f16(data, w.inputs, x, rows, y, accumulate)),
         }
     }
 
@@ -108,11 +115,27 @@ impl Kernels {
         dispatch!(self.0, add(x, delta))
     }
 
-    /// RMSNorm of each row: `y = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019).
+    /// What RMSNorm multiplies each of `y.len()` rows by, from row `first` on: `y = 1 / sqrt(mean(x²) + eps)` (Zhang and
+    /// Sennrich 2019).
     ///
-    /// `x`, `y`: `[features/16, rounded up][rows][16]`; `weight`: `[features]`.
-    pub(crate) fn rms_norm(self, x: &[f32], rows: usize, weight: &[f32], eps: f32, y: &mut [f32]) {
-        dispatch!(self.0, rms_norm(x, rows, weight, eps, y))
+    /// `x`: `[features/16, rounded up][rows][16]`.
+    pub(crate) fn inverse_rms(
+        self,
+        x: &[f32],
+        rows: usize,
+        features: usize,
+        eps: f32,
+        first: usize,
+        y: &mut [f32],
+    ) {
+        dispatch!(self.0, inverse_rms(x, rows, features, eps, first, y))
+    }
+
+    /// `y = x * scales[row] * weight[feature]`, zero for the features that pad the last panel.
+    ///
+    /// `x`, `y`: `[panels][rows][16]`; `scales`: `[rows]`; `weight`: a value for each feature, 16 a panel.
+    pub(crate) fn scale_rows(self, x: &[f32], scales: &[f32], weight: &[f32], y: &mut [f32]) {
+        dispatch!(self.0, scale_rows(x, scales, weight, y))
     }
 
     /// `y = silu(gate) * up` for panels of gate and up in turn: `gate_up`: `[2 n][rows][16]`, `y`: `[n][rows][16]`.
@@ -120,11 +143,12 @@ impl Kernels {
         dispatch!(self.0, silu_mul(gate_up, rows, y))
     }
 
-    /// Softmax of `scale * scores` over the first `len` positions of one row, the rest of it set to zero.
+    /// Softmax of `scale * scores` in each row, over the positions that its token sees, the others set to zero: the first
+    /// of `tokens` tokens sees `len` positions, each next one more. Row `r` is token `r % tokens` of some head.
     ///
     /// `scores`: `[positions/16, rounded up][rows][16]`.
-    pub(crate) fn softmax(self, scores: &mut [f32], rows: usize, row: usize, len: usize, scale: f32) {
-        dispatch!(self.0, softmax(scores, rows, row, len, scale))
+    pub(crate) fn softmax(self, scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32) {
+        dispatch!(self.0, softmax(scores, rows, tokens, len, scale))
     }
 }
 
@@ -142,12 +166,21 @@ pub(crate) struct Panels<'a> {
 pub(crate) enum Elements<'a> {
     F32(&'a [f32]),
     Bf16(&'a [Bf16]),
+    F16(&'a [F16]),
 }
 
 /// What a kernel can read weights from.
 trait Element: Copy {
     /// The same numbers as f32, exactly.
     fn widen(lanes: &[Self; LANES]) -> [f32; LANES];
+    /// The same in registers.
+    fn load<S: Simd>(simd: S, lanes: &[Self; LANES]) -> S::Lanes;
+    /// The same for many lanes: themselves, or written to `buffer`, which is at least as long.
+    fn widened<'a, S: Simd>(
+        simd: S,
+        panel: &'a [[Self; LANES]],
+        buffer: &'a mut [[f32; LANES]],
+    ) -> &'a [[f32; LANES]];
 }
 
 impl Element for f32 {
@@ -155,17 +188,19 @@ impl Element for f32 {
     fn widen(lanes: &[f32; LANES]) -> [f32; LANES] {
         *lanes
     }
-}
 
-/// The upper half of an f32.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(transparent)]
-pub(crate) struct Bf16(u16);
-
-impl Element for Bf16 {
     #[inline(always)]
-    fn widen(lanes: &[Bf16; LANES]) -> [f32; LANES] {
-        lanes.map(|Bf16(half)| f32::from_bits(u32::from(half) << 16))
+    fn load<S: Simd>(simd: S, lanes: &[f32; LANES]) -> S::Lanes {
+        simd.load(lanes)
+    }
+
+    #[inline(always)]
+    fn widened<'a, S: Simd>(
+        _: S,
+        panel: &'a [[f32; LANES]],
+        _: &'a mut [[f32; LANES]],
+    ) -> &'a [[f32; LANES]] {
+        panel
     }
 }
 
@@ -180,6 +215,7 @@ impl<'a> Panels<'a> {
         match self.data {
             Elements::F32(data) => data.len(),
             Elements::Bf16(data) => data.len(),
+            Elements::F16(data) => data.len(),
         }
     }
 
@@ -190,6 +226,7 @@ impl<'a> Panels<'a> {
         let data = match self.data {
             Elements::F32(data) => Elements::F32(&data[range]),
             Elements::Bf16(data) => Elements::Bf16(&data[range]),
+            Elements::F16(data) => Elements::F16(&data[range]),
         };
         Panels { data, ..self }
     }
@@ -200,6 +237,7 @@ impl<'a> Panels<'a> {
         match self.slice(row / LANES, 1).data {
             Elements::F32(panel) => copy_lane(panel, row % LANES, out, rows, column),
             Elements::Bf16(panel) => copy_lane(panel, row % LANES, out, rows, column),
+            Elements::F16(panel) => copy_lane(panel, row % LANES, out, rows, column),
         }
     }
 }

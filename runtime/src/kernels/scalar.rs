@@ -1,8 +1,8 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
-use super::{Bf16, Element, LANES, math};
+use super::{Bf16, Element, F16, LANES, math};
 
-pub(super) use math::{add, rms_norm, silu_mul, softmax};
+pub(super) use math::{add, inverse_rms, scale_rows, silu_mul, softmax};
 
 pub(super) fn matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
     matmul(w, inputs, x, rows, y, accumulate);
@@ -16,6 +16,10 @@ pub(super) fn matmul_bf16(
     y: &mut [f32],
     accumulate: bool,
 ) {
+    matmul(w, inputs, x, rows, y, accumulate);
+}
+
+pub(super) fn matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
     matmul(w, inputs, x, rows, y, accumulate);
 }
 

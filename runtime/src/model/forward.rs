@@ -4,7 +4,7 @@
 
 use super::Model;
 use super::attention::Attention;
-use super::kv_cache::KvCache;
+use super::kv_cache::{KvCache, KvDtype};
 use super::rope::Rope;
 use super::scratch::{Scratch, padded};
 use super::team::Team;
@@ -13,7 +13,7 @@ use crate::kernels::{Kernels, LANES};
 use crate::pool::Pool;
 
 /// Most tokens in one pass over the weights: enough to be bound by arithmetic, few enough to stay in the caches.
-const MAX_ROWS: usize = 128;
+const MAX_ROWS: usize = 256;
 /// Positions whose logits are computed together when all are asked for.
 const LOGITS_ROWS: usize = 16;
 
@@ -29,14 +29,14 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn new(model: &Model, kernels: Kernels, pool: Pool) -> Forward {
+    pub(crate) fn new(model: &Model, kernels: Kernels, pool: Pool, kv: KvDtype) -> Forward {
         Forward {
-            cache: KvCache::new(model.config()),
+            cache: KvCache::new(model.config(), kv),
             model: model.clone(),
-            team: Team { kernels, pool },
             position: 0,
             rope: Rope::default(),
-            scratch: Scratch::default(),
+            scratch: Scratch::new(pool.threads()),
+            team: Team { kernels, pool },
         }
     }
 
@@ -128,14 +128,14 @@ impl Forward {
             let weights = model.layer(layer);
             let eps = config.rms_norm_eps;
             // x += o_proj(attention(qkv_proj(norm(x))))
-            team.kernels.rms_norm(&s.x, rows, weights.input_layernorm, eps, &mut s.normed);
+            team.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             team.project(weights.qkv_proj, &s.normed, rows, &mut s.qkv);
             Attention { config, team, cache, rope, layer, position: *position, rows }.run(s)?;
-            team.project_add(weights.o_proj, &s.attention, rows, &mut s.delta, &mut s.x);
+            team.project_add(weights.o_proj, &s.attention, rows, &mut s.x, &mut s.workers);
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
-            team.kernels.rms_norm(&s.x, rows, weights.post_attention_layernorm, eps, &mut s.normed);
-            team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.gate_up, &mut s.hidden);
-            team.project_add(weights.down_proj, &s.hidden, rows, &mut s.delta, &mut s.x);
+            team.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
+            team.project_add(weights.down_proj, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
         *position += rows;
         Ok(())
@@ -149,8 +149,8 @@ impl Forward {
         s.logits.resize(padded(config.vocab_size) * count)?;
         s.logits_row.resize(padded(config.vocab_size))?;
         copy_rows(&s.x, rows, first, count, &mut s.picked);
-        let normed = &mut s.normed[..s.picked.len()];
-        team.kernels.rms_norm(&s.picked, count, model.norm(), config.rms_norm_eps, normed);
+        let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
+        team.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
         team.project(model.lm_head(), normed, count, &mut s.logits);
         Ok(())
     }

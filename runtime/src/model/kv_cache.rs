@@ -7,25 +7,46 @@
 
 use std::ops::Range;
 
+use super::team::Team;
 use crate::error::{Error, Result};
 use crate::format::Config;
-use crate::kernels::{Elements, LANES, Panels};
+use crate::kernels::{Elements, F16, LANES, Panels};
 use crate::storage::AlignedBuf;
 
 /// Positions of one block.
 pub(super) const BLOCK: usize = 256;
 
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KvDtype {
+    /// As they are computed.
+    #[default]
+    F32,
+    /// Rounded to IEEE 754 binary16: half the memory, and half the bytes to read at each token. The logits are no longer
+    /// the exact ones, but still do not depend on threads, splits and instruction sets.
+    F16,
+}
+
 pub(super) struct KvCache {
-    blocks: Vec<AlignedBuf<f32>>,
+    blocks: Blocks,
     num_hidden_layers: usize,
     num_key_value_heads: usize,
     head_dim: usize,
 }
 
+enum Blocks {
+    F32(Vec<AlignedBuf<f32>>),
+    F16(Vec<AlignedBuf<F16>>),
+}
+
 impl KvCache {
-    pub(super) fn new(config: &Config) -> KvCache {
+    pub(super) fn new(config: &Config, dtype: KvDtype) -> KvCache {
         KvCache {
-            blocks: Vec::new(),
+            blocks: match dtype {
+                KvDtype::F32 => Blocks::F32(Vec::new()),
+                KvDtype::F16 => Blocks::F16(Vec::new()),
+            },
             num_hidden_layers: config.num_hidden_layers,
             num_key_value_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
@@ -34,39 +55,48 @@ impl KvCache {
 
     /// Makes room for `positions` positions.
     pub(super) fn reserve(&mut self, positions: usize) -> Result<()> {
-        while self.blocks.len() * BLOCK < positions {
-            // Keys and values; Config's bounds keep the product far below 2^64.
-            let len = 2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head();
-            let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes: len.saturating_mul(4) };
-            self.blocks.push(AlignedBuf::zeroed(len).ok_or(out_of_memory)?);
+        // Keys and values; Config's bounds keep the product far below 2^64.
+        let len = 2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head();
+        match &mut self.blocks {
+            Blocks::F32(blocks) => reserve(blocks, positions.div_ceil(BLOCK), len),
+            Blocks::F16(blocks) => reserve(blocks, positions.div_ceil(BLOCK), len),
         }
-        Ok(())
     }
 
     /// Bytes reserved so far.
     pub(super) fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.len() * size_of::<f32>()).sum()
+        match &self.blocks {
+            Blocks::F32(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
+            Blocks::F16(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
+        }
     }
 
-    /// Stores one position's key and value, `[head_dim]` each.
-    pub(super) fn store(&mut self, layer: usize, head: usize, position: usize, key: &[f32], value: &[f32]) {
-        let (keys, values) = (self.keys_at(layer, head), self.values_at(layer, head));
-        let (block, inside) = (&mut self.blocks[position / BLOCK], position % BLOCK);
-        let panel = inside / LANES * self.head_dim * LANES + inside % LANES;
-        let keys = block[keys][panel..].iter_mut().step_by(LANES);
-        for (slot, &key) in keys.zip(key) {
-            *slot = key;
-        }
-        let values = block[values].chunks_exact_mut(BLOCK * LANES);
-        for (panel, value) in values.zip(value.chunks_exact(LANES)) {
-            panel[inside * LANES..][..LANES].copy_from_slice(value);
+    /// Stores the keys and values of `rows` positions from `position` on: `[kv heads * head_dim/16][rows][16]` each.
+    pub(super) fn store(
+        &mut self,
+        team: &mut Team,
+        layer: usize,
+        position: usize,
+        rows: usize,
+        keys: &[f32],
+        values: &[f32],
+    ) {
+        let (unit, range) = (self.half_head(), self.layer(layer));
+        let new = NewPositions { first: position, rows, head_dim: self.head_dim, keys, values };
+        for block in position / BLOCK..=(position + rows - 1) / BLOCK {
+            match &mut self.blocks {
+                Blocks::F32(blocks) => new.store(team, &mut blocks[block][range.clone()], unit, block, |x| x),
+                Blocks::F16(blocks) => {
+                    new.store(team, &mut blocks[block][range.clone()], unit, block, F16::from_f32);
+                }
+            }
         }
     }
 
     /// The keys of block `block`: `[position/16][head_dim][16]`.
     pub(super) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
-        let keys = &self.blocks[block][self.keys_at(layer, head)];
-        Panels { data: Elements::F32(keys), inputs: self.head_dim }
+        let start = self.layer(layer).start + 2 * head * self.half_head();
+        Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
     /// Panel `panel` of the first `positions` values of block `block`: `[positions][16]`.
@@ -78,9 +108,15 @@ impl KvCache {
         panel: usize,
         positions: usize,
     ) -> Panels<'_> {
-        let values = &self.blocks[block][self.values_at(layer, head)];
-        let values = &values[panel * BLOCK * LANES..][..positions * LANES];
-        Panels { data: Elements::F32(values), inputs: positions }
+        let start = self.layer(layer).start + (2 * head + 1) * self.half_head() + panel * BLOCK * LANES;
+        Panels { data: self.elements(block, start..start + positions * LANES), inputs: positions }
+    }
+
+    fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
+        match &self.blocks {
+            Blocks::F32(blocks) => Elements::F32(&blocks[block][range]),
+            Blocks::F16(blocks) => Elements::F16(&blocks[block][range]),
+        }
     }
 
     /// Elements of one head's keys, or values, in a block.
@@ -88,13 +124,71 @@ impl KvCache {
         BLOCK * self.head_dim
     }
 
-    fn keys_at(&self, layer: usize, head: usize) -> Range<usize> {
-        let start = 2 * (layer * self.num_key_value_heads + head) * self.half_head();
-        start..start + self.half_head()
+    /// Where a layer lies in each block: keys and values of each head in turn.
+    fn layer(&self, layer: usize) -> Range<usize> {
+        let len = 2 * self.num_key_value_heads * self.half_head();
+        layer * len..(layer + 1) * len
     }
+}
 
-    fn values_at(&self, layer: usize, head: usize) -> Range<usize> {
-        let keys = self.keys_at(layer, head);
-        keys.end..keys.end + self.half_head()
+fn reserve<T: bytemuck::Zeroable + Copy>(
+    blocks: &mut Vec<AlignedBuf<T>>,
+    count: usize,
+    len: usize,
+) -> Result<()> {
+    while blocks.len() < count {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes };
+        blocks.push(AlignedBuf::zeroed(len).ok_or(out_of_memory)?);
+    }
+    Ok(())
+}
+
+/// Keys and values to be stored, `[kv heads * head_dim/16][rows][16]` each.
+struct NewPositions<'a> {
+    first: usize,
+    rows: usize,
+    head_dim: usize,
+    keys: &'a [f32],
+    values: &'a [f32],
+}
+
+impl NewPositions<'_> {
+    /// Writes those that belong into block `block`, whose part of the layer is `layer`: units of a head's keys or values.
+    fn store<T: Copy + Send>(
+        &self,
+        team: &mut Team,
+        layer: &mut [T],
+        unit: usize,
+        block: usize,
+        convert: impl Fn(f32) -> T + Sync,
+    ) {
+        let start = block * BLOCK;
+        let positions = self.first.max(start)..(self.first + self.rows).min(start + BLOCK);
+        let tasks = team.tasks(2 * self.keys.len());
+        team.pool.split(layer, unit, tasks, |first, run| {
+            for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
+                let head_len = self.head_dim * self.rows;
+                let source = if i % 2 == 0 { self.keys } else { self.values };
+                for (feature, panel) in
+                    source[i / 2 * head_len..][..head_len].chunks_exact(self.rows * LANES).enumerate()
+                {
+                    for position in positions.clone() {
+                        let lanes = &panel[(position - self.first) * LANES..][..LANES];
+                        let inside = position - start;
+                        let (to, step) = match i % 2 {
+                            0 => (
+                                (inside / LANES * self.head_dim + feature * LANES) * LANES + inside % LANES,
+                                LANES,
+                            ),
+                            _ => ((feature * BLOCK + inside) * LANES, 1),
+                        };
+                        for (slot, &x) in half[to..].iter_mut().step_by(step).zip(lanes) {
+                            *slot = convert(x);
+                        }
+                    }
+                }
+            }
+        });
     }
 }

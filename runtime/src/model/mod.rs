@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use self::forward::Forward;
+pub use self::kv_cache::KvDtype;
 use crate::error::{Error, Result};
 use crate::format::{Config, Layout};
 use crate::storage::Storage;

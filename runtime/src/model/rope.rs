@@ -1,6 +1,7 @@
-//! Rotary position embedding (RoPE, Su et al. 2021): the angles of some positions.
+//! Rotary position embedding (RoPE, Su et al. 2021), in Hugging Face's half-split order: feature i of a head turns with
+//! feature i + head_dim / 2.
 
-use crate::kernels::{rotate, sin_cos};
+use crate::kernels::{LANES, sin_cos};
 
 /// Cosines and sines of consecutive positions, `[positions][head_dim / 2]` each.
 #[derive(Default)]
@@ -27,9 +28,22 @@ impl Rope {
         }
     }
 
-    /// Turns `head`, `[head_dim]`, by the angles of the position `index` places after the first.
-    pub(super) fn rotate(&self, head: &mut [f32], index: usize) {
-        let range = index * self.half..(index + 1) * self.half;
-        rotate(head, &self.cos[range.clone()], &self.sin[range]);
+    /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position.
+    pub(super) fn rotate(&self, head: &mut [f32], rows: usize) {
+        // Half a head is a multiple of 8 features: so many lie together in both halves.
+        const RUN: usize = LANES / 2;
+        let at = |feature: usize, row: usize| (feature / LANES * rows + row) * LANES + feature % LANES;
+        let angles = self.cos.chunks_exact(self.half).zip(self.sin.chunks_exact(self.half));
+        for (row, (cos, sin)) in angles.take(rows).enumerate() {
+            let runs = cos.as_chunks::<RUN>().0.iter().zip(sin.as_chunks::<RUN>().0);
+            for (i, (cos, sin)) in runs.enumerate() {
+                let (first, second) = (at(i * RUN, row), at(self.half + i * RUN, row));
+                for lane in 0..RUN {
+                    let (a, b) = (head[first + lane], head[second + lane]);
+                    let (cos, sin) = (cos[lane], sin[lane]);
+                    (head[first + lane], head[second + lane]) = (a * cos - b * sin, b * cos + a * sin);
+                }
+            }
+        }
     }
 }

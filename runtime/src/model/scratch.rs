@@ -16,47 +16,63 @@ pub(super) struct Scratch {
     pub normed: Buffer,
     /// `qkv_rows`
     pub qkv: Buffer,
-    /// Rotated queries, `[kv head][head_dim/16][heads_per_kv][tokens][16]`.
+    /// One token's rotated queries, `[kv head][head_dim/16][heads_per_kv][16]`.
     pub queries: Buffer,
-    /// Scores, then probabilities, `[kv head][positions/16][heads_per_kv][tokens][16]`.
+    /// One token's scores, then probabilities, `[kv head][positions/16][heads_per_kv][16]`.
     pub scores: Buffer,
-    /// Values weighted by the probabilities, laid out as `queries`.
+    /// Values weighted by the probabilities, `[kv head][block of tokens][head_dim/16][heads_per_kv][tokens][16]`.
     pub mixed: Buffer,
     /// The same by token: `attention_width`.
     pub attention: Buffer,
-    /// `2 intermediate_size`, panels of gate and up in turn.
-    pub gate_up: Buffer,
     /// `intermediate_size`
     pub hidden: Buffer,
-    /// What a step adds to the residual stream: `hidden_size`.
-    pub delta: Buffer,
+    /// What RMSNorm multiplies each row by, `[rows]`.
+    pub inverse_rms: Buffer,
     /// The positions whose logits are asked for: `hidden_size`.
     pub picked: Buffer,
     /// `vocab_size`
     pub logits: Buffer,
     /// One position's logits, `[vocab_size]`.
     pub logits_row: Buffer,
-    /// One head's key or query, `[head_dim]`.
-    pub key: Buffer,
-    /// One head's value, `[head_dim]`.
-    pub value: Buffer,
+    /// What each thread needs for itself.
+    pub workers: Vec<Worker>,
+}
+
+/// A thread's own activations.
+#[derive(Default)]
+pub(super) struct Worker {
+    /// Outputs of a product that are used up at once, `[up to TILE_PANELS][rows][16]`.
+    pub tile: Buffer,
+    /// Queries of a block of tokens, `[head_dim/16][heads_per_kv][tokens][16]`.
+    pub queries: Buffer,
+    /// Its scores, then probabilities, `[positions/16][heads_per_kv][tokens][16]`.
+    pub scores: Buffer,
 }
 
 impl Scratch {
+    /// Without memory yet, for so many threads.
+    pub(super) fn new(threads: usize) -> Scratch {
+        Scratch { workers: (0..threads).map(|_| Worker::default()).collect(), ..Scratch::default() }
+    }
+
     /// Makes room for `rows` tokens in what every layer uses.
     pub(super) fn resize(&mut self, config: &Config, rows: usize) -> Result<()> {
         let hidden_size = padded(config.hidden_size) * rows;
         let intermediate_size = padded(config.intermediate_size) * rows;
         self.x.resize(hidden_size)?;
         self.normed.resize(hidden_size)?;
-        self.delta.resize(hidden_size)?;
+        self.inverse_rms.resize(rows)?;
         self.qkv.resize(config.qkv_rows() * rows)?;
         self.attention.resize(config.attention_width() * rows)?;
-        self.gate_up.resize(2 * intermediate_size)?;
         self.hidden.resize(intermediate_size)?;
-        self.key.resize(config.head_dim)?;
-        self.value.resize(config.head_dim)
+        self.workers.iter_mut().try_for_each(|worker| worker.tile.resize(tile_panels(rows) * rows * LANES))
     }
+}
+
+/// Panels of a [`Worker::tile`], an even number: few enough to stay in a core's cache, enough for several streams of
+/// weights.
+pub(super) fn tile_panels(rows: usize) -> usize {
+    (1024 / rows).clamp(4, 64) / 2 * 2
 }
 
 /// Features rounded up to whole panels.

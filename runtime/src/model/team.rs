@@ -1,5 +1,6 @@
 //! Matrix products split over the worker pool.
 
+use super::scratch::{Worker, tile_panels};
 use crate::kernels::{Kernels, LANES, Panels};
 use crate::pool::Pool;
 
@@ -28,35 +29,64 @@ impl Team {
         });
     }
 
-    /// `sum += w x`, with `w x` left in `delta`: the chain of a product starts from zero, not from what it is added to.
+    /// `y = RMSNorm(x) * weight`
+    pub(super) fn rms_norm(
+        &mut self,
+        x: &[f32],
+        weight: &[f32],
+        eps: f32,
+        inverse_rms: &mut [f32],
+        y: &mut [f32],
+    ) {
+        let (kernels, rows, tasks) = (self.kernels, inverse_rms.len(), self.tasks(x.len()));
+        self.pool.split(inverse_rms, 1, tasks, |first, y| {
+            kernels.inverse_rms(x, rows, weight.len(), eps, first, y);
+        });
+        self.pool.split(y, rows * LANES, tasks, |first, y| {
+            let x = &x[first * rows * LANES..][..y.len()];
+            kernels.scale_rows(x, inverse_rms, &weight[first * LANES..], y);
+        });
+    }
+
+    /// `sum += w x`: the chain of a product starts from zero, not from what it is added to.
     pub(super) fn project_add(
         &mut self,
         w: Panels<'_>,
         x: &[f32],
         rows: usize,
-        delta: &mut [f32],
         sum: &mut [f32],
+        workers: &mut [Worker],
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
-        self.pool.split_two(delta, panel, sum, panel, tasks, |first, delta, sum| {
-            kernels.matmul(w.slice(first, delta.len() / panel), x, rows, delta, false);
-            kernels.add(sum, delta);
+        self.pool.split_with(sum, panel, tasks, workers, |first, sum, worker| {
+            let most = tile_panels(rows);
+            for (i, sum) in sum.chunks_mut(most * panel).enumerate() {
+                let delta = &mut worker.tile[..sum.len()];
+                let w = w.slice(first + i * most, sum.len() / panel);
+                kernels.matmul(w, x, rows, delta, false);
+                kernels.add(sum, delta);
+            }
         });
     }
 
-    /// `y = silu(gate x) * (up x)` for panels of gate and up in turn, with both products left in `gate_up`.
+    /// `y = silu(gate x) * (up x)` for panels of gate and up in turn.
     pub(super) fn project_gated(
         &mut self,
         w: Panels<'_>,
         x: &[f32],
         rows: usize,
-        gate_up: &mut [f32],
         y: &mut [f32],
+        workers: &mut [Worker],
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
-        self.pool.split_two(gate_up, 2 * panel, y, panel, tasks, |first, gate_up, y| {
-            kernels.matmul(w.slice(2 * first, gate_up.len() / panel), x, rows, gate_up, false);
-            kernels.silu_mul(gate_up, rows, y);
+        self.pool.split_with(y, panel, tasks, workers, |first, y, worker| {
+            let most = tile_panels(rows) / 2;
+            for (i, y) in y.chunks_mut(most * panel).enumerate() {
+                let gate_up = &mut worker.tile[..2 * y.len()];
+                let w = w.slice(2 * (first + i * most), 2 * (y.len() / panel));
+                kernels.matmul(w, x, rows, gate_up, false);
+                kernels.silu_mul(gate_up, rows, y);
+            }
         });
     }
 }

@@ -1,0 +1,84 @@
+//! What an instruction set must bring along for the matrix product, and how its entry points are compiled.
+
+use super::{Bf16, F16, LANES};
+
+/// The operations on a panel's 16 lanes that the matrix product is made of.
+///
+/// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
+/// They must be inlined (`#[inline(always)]`) into a function that is compiled for the set, see [`entries`].
+pub(super) trait Simd: Copy {
+    /// 16 f32 in registers.
+    type Lanes: Copy;
+
+    /// Rows and panels of the block of sums that many rows keep in registers.
+    const BLOCK: Block;
+    /// Panels that one row reads side by side: several streams keep the memory busy.
+    const STREAMS: usize;
+
+    fn zero(self) -> Self::Lanes;
+    fn load(self, from: &[f32; LANES]) -> Self::Lanes;
+    fn load_bf16(self, from: &[Bf16; LANES]) -> Self::Lanes;
+    fn load_f16(self, from: &[F16; LANES]) -> Self::Lanes;
+    fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
+    /// `sums + weights * x`, rounded once.
+    fn fma(self, sums: Self::Lanes, weights: Self::Lanes, x: f32) -> Self::Lanes;
+}
+
+/// As many sums as the registers of a set hold beside a panel's weights.
+#[allow(dead_code)] // each processor's sets use some
+pub(super) enum Block {
+    /// 32 registers of 16 lanes.
+    Rows12Panels2,
+    /// 16 registers of 8 lanes, or 32 of 4.
+    Rows6,
+    /// 16 registers of 4 lanes.
+    Rows2,
+}
+
+/// The entry points of one instruction set: methods of its proof value that run the shared bodies, compiled for the
+/// set's target features.
+macro_rules! entries {
+    ($set:ident, $features:literal) => {
+        impl $set {
+            $crate::kernels::simd::entry! { $set, $features,
+            matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
+            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
+            $crate::kernels::simd::entry! { $set, $features,
+            matmul_bf16(w: &[Bf16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
+            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
+            $crate::kernels::simd::entry! { $set, $features,
+            matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
+            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
+            $crate::kernels::simd::entry! { $set, $features,
+            add(x: &mut [f32], delta: &[f32]) = |_set| $crate::kernels::math::add(x, delta) }
+            $crate::kernels::simd::entry! { $set, $features,
+            inverse_rms(x: &[f32], rows: usize, features: usize, eps: f32, first: usize, y: &mut [f32])
+            = |_set| $crate::kernels::math::inverse_rms(x, rows, features, eps, first, y) }
+            $crate::kernels::simd::entry! { $set, $features,
+            scale_rows(x: &[f32], scales: &[f32], weight: &[f32], y: &mut [f32])
+            = |_set| $crate::kernels::math::scale_rows(x, scales, weight, y) }
+            $crate::kernels::simd::entry! { $set, $features,
+            silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32])
+            = |_set| $crate::kernels::math::silu_mul(gate_up, rows, y) }
+            $crate::kernels::simd::entry! { $set, $features,
+            softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32)
+            = |_set| $crate::kernels::math::softmax(scores, rows, tokens, len, scale) }
+        }
+    };
+}
+
+/// One entry point, see [`entries`].
+macro_rules! entry {
+    ($set:ident, $features:literal, $name:ident ( $($argument:ident : $type:ty),* ) = |$proof:ident| $body:expr) => {
+        pub(super) fn $name(self, $($argument: $type),*) {
+            #[target_feature(enable = $features)]
+            fn compiled($proof: $set, $($argument: $type),*) {
+                $body
+            }
+            // SAFETY: `self` exists only if its `detect` found these features on this processor.
+            unsafe { compiled(self, $($argument),*) }
+        }
+    };
+}
+
+pub(super) use {entries, entry};

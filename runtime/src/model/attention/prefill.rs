@@ -1,0 +1,97 @@
+//! Attention of many tokens: a task for each key-value head and block of tokens, from its queries to its mixed values.
+
+use super::{Attention, Heads};
+use crate::error::Result;
+use crate::kernels::LANES;
+use crate::model::scratch::{Scratch, Worker, padded};
+
+/// Tokens of a block: few enough that their scores stay in a core's cache, enough to use each key often.
+const TOKENS: usize = 16;
+
+impl Attention<'_> {
+    /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`.
+    pub(super) fn prefill(&mut self, s: &mut Scratch) -> Result<()> {
+        self.resize_for_blocks(s)?;
+        let (rows, position, group) = (self.rows, self.position, self.config.heads_per_kv());
+        let (scale, len) = (self.config.attention_scale, self.block_len());
+        let blocks = rows.div_ceil(TOKENS);
+        let tasks = self.config.num_key_value_heads * blocks;
+        let (heads, pool) = self.heads();
+        let qkv = &*s.qkv;
+        pool.split_with(&mut s.mixed, len, tasks, &mut s.workers, |unit, mixed, worker| {
+            for (unit, mixed) in (unit..).zip(mixed.chunks_exact_mut(len)) {
+                let (head, first) = (unit / blocks, unit % blocks * TOKENS);
+                let block = Block { head, first, tokens: TOKENS.min(rows - first), group };
+                block.gather_queries(qkv, rows, heads.panels, &mut worker.queries);
+                block.attend(heads, position + first, scale, worker, mixed);
+            }
+        });
+        self.gather(s, blocks);
+        Ok(())
+    }
+
+    /// `attention`: `mixed` with the heads of a token one after the other.
+    fn gather(&mut self, s: &mut Scratch, blocks: usize) {
+        let (rows, group, len) = (self.rows, self.config.heads_per_kv(), self.block_len());
+        let (panels, mixed) = (self.config.head_dim / LANES, &*s.mixed);
+        let tasks = self.team.tasks(s.attention.len());
+        self.team.pool.split(&mut s.attention, rows * LANES, tasks, |unit, run| {
+            for (unit, panel) in (unit..).zip(run.chunks_exact_mut(rows * LANES)) {
+                let (head, feature) = (unit / panels, unit % panels);
+                for (block, tokens) in panel.chunks_mut(TOKENS * LANES).enumerate() {
+                    let mixed = &mixed[(head / group * blocks + block) * len..];
+                    tokens.copy_from_slice(
+                        &mixed[(feature * group + head % group) * tokens.len()..][..tokens.len()],
+                    );
+                }
+            }
+        });
+    }
+
+    fn resize_for_blocks(&self, s: &mut Scratch) -> Result<()> {
+        let (config, blocks) = (self.config, self.rows.div_ceil(TOKENS));
+        s.mixed.resize(config.num_key_value_heads * blocks * self.block_len())?;
+        for worker in &mut s.workers {
+            worker.queries.resize(self.block_len())?;
+            worker.scores.resize(config.heads_per_kv() * TOKENS * padded(self.position + self.rows))?;
+        }
+        Ok(())
+    }
+
+    /// Elements of a whole block's queries, and of its mixed values.
+    fn block_len(&self) -> usize {
+        self.config.heads_per_kv() * self.config.head_dim * TOKENS
+    }
+}
+
+/// Some tokens' queries of the heads that share a key-value head.
+struct Block {
+    head: usize,
+    first: usize,
+    tokens: usize,
+    /// Heads that share it.
+    group: usize,
+}
+
+impl Block {
+    /// `queries`: `[head_dim/16][group][tokens][16]`
+    fn gather_queries(&self, qkv: &[f32], rows: usize, panels: usize, queries: &mut [f32]) {
+        for (i, run) in queries.chunks_exact_mut(self.tokens * LANES).take(panels * self.group).enumerate() {
+            let (feature, head) = (i / self.group, self.head * self.group + i % self.group);
+            let from = ((head * panels + feature) * rows + self.first) * LANES;
+            run.copy_from_slice(&qkv[from..][..run.len()]);
+        }
+    }
+
+    /// `mixed`: `[head_dim/16][group][tokens][16]`; the first token is at `position`.
+    fn attend(&self, heads: Heads<'_>, position: usize, scale: f32, worker: &mut Worker, mixed: &mut [f32]) {
+        let (rows, positions) = (self.group * self.tokens, position + self.tokens);
+        let scores = &mut worker.scores[..padded(positions) * rows];
+        let queries = &worker.queries[..heads.panels * rows * LANES];
+        heads.score(self.head, 0, queries, rows, scores);
+        heads.kernels.softmax(scores, rows, self.tokens, position + 1, scale);
+        for (feature, mixed) in mixed.chunks_exact_mut(rows * LANES).take(heads.panels).enumerate() {
+            heads.mix(self.head, feature, scores, positions, rows, mixed);
+        }
+    }
+}
