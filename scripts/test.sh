@@ -2,7 +2,7 @@
 # Everything that must hold before a change lands; what CI runs.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: a rustup component, two cargo tools, and the real model into a cache of its own
+# Installs what it needs and lacks: rustup components, two cargo tools, what scripts/test_targets.sh needs, and the real model into a cache of its own
 # (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -48,6 +48,9 @@ RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
 step "tests"
 cargo test --locked --release --workspace -- --include-ignored
+
+step "other processors' kernels"
+scripts/test_targets.sh
 
 # Counting lines slows kernels down many times, so the real model is left to the tests above, as is what starts a
 # program thousands of times. The build is a debug build: overflows and debug assertions are checked here. Tests that

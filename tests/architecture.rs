@@ -18,9 +18,12 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// The only files with `unsafe`.
-const UNSAFE: [&str; 5] = [
+const UNSAFE: [&str; 8] = [
     "runtime/src/kernels/avx2.rs",
+    "runtime/src/kernels/avx512.rs",
+    "runtime/src/kernels/neon.rs",
     "runtime/src/kernels/simd.rs",
+    "runtime/src/kernels/simd128.rs",
     "runtime/src/pool.rs",
     "runtime/src/storage/aligned.rs",
     "runtime/src/storage/mod.rs",

@@ -11,13 +11,33 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod half;
 mod math;
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // the scalar set has its own
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_arch = "wasm32", target_feature = "simd128")
+    )),
+    allow(dead_code)
+)] // the scalar set has its own
 mod matmul;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_macros, unused_imports))]
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_arch = "wasm32", target_feature = "simd128")
+    )),
+    allow(dead_code, unused_macros, unused_imports)
+)]
 mod simd;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +60,12 @@ enum Set {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128(simd128::Simd128),
 }
 
 /// Calls the function of the same name in the instruction set's file.
@@ -48,7 +74,13 @@ macro_rules! dispatch {
         match $set {
             Set::Scalar => scalar::$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(avx2) => avx2.$function($($argument),*),
+            Set::Avx2(set) => set.$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(set) => set.$function($($argument),*),
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(set) => set.$function($($argument),*),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Set::Simd128(set) => set.$function($($argument),*),
         }
     };
 }
@@ -60,6 +92,12 @@ impl Kernels {
             Some(Set::Scalar),
             #[cfg(target_arch = "x86_64")]
             avx2::Avx2::detect().map(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            avx512::Avx512::detect().map(Set::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            neon::Neon::detect().map(Set::Neon),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            simd128::Simd128::detect().map(Set::Simd128),
         ];
         sets.into_iter().flatten().map(Kernels).collect()
     }
@@ -94,6 +132,22 @@ impl Kernels {
             Set::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => "neon",
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Set::Simd128(_) => "simd128",
+        }
+    }
+
+    /// Whether its multiply-adds round once, so that it gives the bits of every other such set. Only a WebAssembly module
+    /// may say no: one compiled without relaxed SIMD, or on a processor without fused multiply-add.
+    pub fn is_exact(self) -> bool {
+        match self.0 {
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Set::Simd128(set) => set.is_fused(),
+            _ => true,
         }
     }
 

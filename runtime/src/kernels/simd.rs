@@ -75,6 +75,7 @@ macro_rules! entry {
             fn compiled($proof: $set, $($argument: $type),*) {
                 $body
             }
+            #[allow(unused_unsafe)] // safe where the whole module is compiled for them, as in WebAssembly
             // SAFETY: `self` exists only if its `detect` found these features on this processor.
             unsafe { compiled(self, $($argument),*) }
         }

@@ -67,6 +67,7 @@ impl Storage {
 
     /// Takes the pages of `range` out of this process's memory if they are mapped, for readers that pass over a file
     /// once. They stay in the page cache and come back when they are touched.
+    #[cfg_attr(not(all(feature = "mmap", unix)), allow(unused_variables))]
     pub fn release(&self, range: Range<usize>) {
         match self {
             #[cfg(all(feature = "mmap", unix))]
