@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use smol_tests::common::repository;
 
 /// Modules of the runtime, and those of its own that each may use.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("format", &[]),
     ("storage", &[]),
     ("kernels", &["error", "format"]),
     ("pool", &[]),
+    ("machine", &["error", "kernels", "pool", "storage"]),
     ("tokenizer", &["error", "format", "storage"]),
     ("verify", &["error", "format", "storage", "tokenizer"]),
     ("model", &["error", "format", "kernels", "pool", "storage"]),

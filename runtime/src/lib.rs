@@ -23,6 +23,7 @@ mod error;
 pub mod format;
 mod generate;
 mod kernels;
+mod machine;
 mod model;
 mod pool;
 pub mod storage;
@@ -36,6 +37,7 @@ pub use self::generate::{
     FinishReason, GenerateOptions, Generator, Sampler, Sampling, Session, SessionOptions, TextStream, Token,
 };
 pub use self::kernels::Kernels;
+pub use self::machine::Machine;
 pub use self::model::{KvDtype, Model};
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;

@@ -54,9 +54,20 @@ impl<S: Simd> Product<'_, S> {
         }
     }
 
-    /// Every weight is used a few times, out of a register.
+    /// Every weight is used a few times, out of a register; two panels side by side while there are sums for them.
     #[inline(always)]
-    fn few_rows<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
+    fn few_rows<E: Element>(&self, mut w: &[[E; LANES]], mut y: &mut [[f32; LANES]]) {
+        if self.rows <= 3 && S::STREAMS >= 4 {
+            let pairs = y.len() / (2 * self.rows);
+            let (paired, last) = y.split_at_mut(pairs * 2 * self.rows);
+            for (w, y) in w.chunks_exact(2 * self.inputs).zip(paired.chunks_exact_mut(2 * self.rows)) {
+                match self.rows {
+                    2 => self.block::<E, 2, 2>(self.panels(w), 0, y),
+                    _ => self.block::<E, 3, 2>(self.panels(w), 0, y),
+                }
+            }
+            (w, y) = (&w[pairs * 2 * self.inputs..], last);
+        }
         for (w, y) in w.chunks_exact(self.inputs).zip(y.chunks_exact_mut(self.rows)) {
             self.rest(self.panels::<E, 1>(w), 0, y);
         }

@@ -26,6 +26,15 @@ mod math;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_arch = "wasm32", target_feature = "simd128")
+    )),
+    allow(dead_code)
+)]
+mod peak;
 mod scalar;
 #[cfg_attr(
     not(any(
@@ -163,6 +172,23 @@ impl Kernels {
             Elements::F16(data) => dispatch!(self.0, matmul_f16(data, w.inputs, x, rows, y, accumulate)),
         }
     }
+
+    /// Reads all of `data`, whole panels, as fast as memory gives it.
+    pub(crate) fn read(self, data: &[f32]) {
+        let mut sum = [0.0; 4 * LANES];
+        dispatch!(self.0, read(data, &mut sum));
+        std::hint::black_box(sum);
+    }
+
+    /// Does this many rounds of multiply-adds in registers, [`Kernels::ROUND`] floating-point operations each.
+    pub(crate) fn multiply_adds(self, rounds: usize) {
+        let mut sums = [0.0; peak::SUMS * LANES];
+        dispatch!(self.0, multiply_adds(std::hint::black_box(rounds), &mut sums));
+        std::hint::black_box(sums);
+    }
+
+    /// Operations of a round of [`Kernels::multiply_adds`]; a multiply-add is two.
+    pub(crate) const ROUND: usize = 2 * peak::SUMS * LANES;
 
     /// `x += delta`, element by element.
     pub(crate) fn add(self, x: &mut [f32], delta: &[f32]) {

@@ -23,6 +23,18 @@ pub(super) fn matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &m
     matmul(w, inputs, x, rows, y, accumulate);
 }
 
+pub(super) fn read(data: &[f32], sum: &mut [f32]) {
+    for lanes in data.as_chunks::<LANES>().0 {
+        add(&mut sum[..LANES], lanes);
+    }
+}
+
+pub(super) fn multiply_adds(rounds: usize, sums: &mut [f32]) {
+    for _ in 0..rounds {
+        sums.iter_mut().for_each(|sum| *sum = 1e-3f32.mul_add(1e-3, *sum));
+    }
+}
+
 fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
     let panels = w.chunks_exact(inputs * LANES);
     for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {

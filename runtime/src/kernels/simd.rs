@@ -50,6 +50,11 @@ macro_rules! entries {
             matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
             = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
             $crate::kernels::simd::entry! { $set, $features,
+            read(data: &[f32], sum: &mut [f32]) = |set| $crate::kernels::peak::read(set, data, sum) }
+            $crate::kernels::simd::entry! { $set, $features,
+            multiply_adds(rounds: usize, sums: &mut [f32])
+            = |set| $crate::kernels::peak::multiply_adds(set, rounds, sums) }
+            $crate::kernels::simd::entry! { $set, $features,
             add(x: &mut [f32], delta: &[f32]) = |_set| $crate::kernels::math::add(x, delta) }
             $crate::kernels::simd::entry! { $set, $features,
             inverse_rms(x: &[f32], rows: usize, features: usize, eps: f32, first: usize, y: &mut [f32])

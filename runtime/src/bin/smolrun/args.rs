@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use smolrun::KvDtype;
 
 /// Run a small language model out of one mapped file.
 ///
@@ -18,8 +19,9 @@ Examples:
   smolrun smol.bin --chat \"What is the capital of France?\"
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
+  smolrun bench smol.bin -p 512 -n 128 --threads 2
 
-Exit codes: 0 done, 1 an error, 2 wrong usage. SMOLRUN_ISA=scalar|avx2 forces an instruction set."
+Exit codes: 0 done, 1 an error, 2 wrong usage. SMOLRUN_ISA=scalar|avx2|avx512|neon forces an instruction set."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -54,6 +56,62 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
+    /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
+    Bench(BenchArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct BenchArgs {
+    /// The blob that smolconv wrote.
+    pub(crate) blob: PathBuf,
+    /// Tokens of the prompt (pp); 0 leaves that measurement out.
+    #[arg(short, long, default_value_t = 512, value_name = "N")]
+    pub(crate) prompt: usize,
+    /// Tokens to generate (tg); 0 leaves that measurement out.
+    #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
+    pub(crate) tokens: usize,
+    /// Tokens in the context before each measurement.
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    pub(crate) depth: usize,
+    /// Repetitions, after one to warm up.
+    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) repetitions: u16,
+    /// Threads to compute with [default: as many as the process may use].
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// How keys and values are kept.
+    #[arg(long, value_enum, default_value_t = Kv::F32)]
+    pub(crate) kv: Kv,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Kv {
+    /// As they are computed.
+    F32,
+    /// Rounded: half the memory, nearly the same logits.
+    F16,
+}
+
+impl Kv {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kv::F32 => "f32",
+            Kv::F16 => "f16",
+        }
+    }
+}
+
+impl From<Kv> for KvDtype {
+    fn from(kv: Kv) -> KvDtype {
+        match kv {
+            Kv::F32 => KvDtype::F32,
+            Kv::F16 => KvDtype::F16,
+        }
+    }
 }
 
 #[derive(ClapArgs, Debug)]
@@ -82,6 +140,9 @@ pub(crate) struct GenerateArgs {
     /// Threads to compute with [default: as many as the process may use]; the text does not depend on it.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// How keys and values are kept.
+    #[arg(long, value_enum, default_value_t = Kv::F32)]
+    pub(crate) kv: Kv,
     /// Render the blob's chat template around the prompt.
     #[arg(long)]
     pub(crate) chat: bool,

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<(), Box<dyn Err
         verify(model.storage(), model.layout(), args.threads, &|_| ())
             .map_err(|error| format!("{}: {error}", blob.display()))?;
     }
-    let mut session = Session::new(&model, session_options(args.threads))?;
+    let mut session = Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()))?;
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
 

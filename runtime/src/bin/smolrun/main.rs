@@ -1,6 +1,7 @@
 //! The `smolrun` program: arguments, then one of the jobs, then an exit code.
 
 mod args;
+mod bench;
 mod generate;
 mod lines;
 mod stats;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize { blob, special }) => lines::tokenize(&blob, special),
         Some(Command::Detokenize { blob }) => lines::detokenize(&blob),
         Some(Command::Logits { blob, ids, threads }) => lines::logits(&blob, &ids, threads),
+        Some(Command::Bench(args)) => bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

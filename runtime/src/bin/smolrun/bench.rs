@@ -1,0 +1,256 @@
+//! `smolrun bench`: prefill and decode speed in llama-bench's terms, beside what this machine can do at most.
+//!
+//! Each repetition measures the machine, the prompt and the generation one after the other, so that all three see the
+//! same moods of a shared machine; what is printed are the medians.
+
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+use serde::Serialize;
+use smolrun::format::{Config, Dtype, Layout};
+use smolrun::{Machine, Session};
+
+use super::args::{BenchArgs, Kv};
+use super::generate::{open, session_options};
+
+/// All that is measured, and with what.
+#[derive(Serialize)]
+struct Report {
+    threads: usize,
+    isa: &'static str,
+    dtype: &'static str,
+    kv: &'static str,
+    /// Bytes of matrices that each token reads.
+    weight_bytes: usize,
+    read_gb_s: f64,
+    fma_gflop_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pp: Option<Prefill>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tg: Option<Decode>,
+}
+
+#[derive(Serialize)]
+struct Prefill {
+    n: usize,
+    depth: usize,
+    tokens_per_second: Spread,
+    fraction_of_fma: f64,
+}
+
+#[derive(Serialize)]
+struct Decode {
+    n: usize,
+    depth: usize,
+    tokens_per_second: Spread,
+    fraction_of_bandwidth: f64,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
+    let model = open(&args.blob, false)?;
+    let mut session = Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()))?;
+    let mut machine = Machine::new(session.kernels(), session.threads(), weight_bytes(model.layout()))?;
+    check(args, model.config())?;
+
+    let (mut reads, mut peaks, mut pp, mut tg) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for repetition in 0..=usize::from(args.repetitions) {
+        show_progress(repetition, args.repetitions.into());
+        let is_measured = repetition > 0; // the first warms up
+        let (prompt, n) =
+            if is_measured { (args.prompt, args.tokens) } else { (args.prompt.min(32), args.tokens.min(4)) };
+        let (read, peak) = (machine.read_bandwidth(), machine.fma_peak());
+        let prefill = prefill(&mut session, args.depth, prompt)?;
+        let decode = decode(&mut session, args.depth, n)?;
+        if is_measured {
+            reads.push(read);
+            peaks.push(peak);
+            pp.push(prompt as f64 / prefill);
+            tg.push(n as f64 / decode);
+        }
+    }
+    let report = report(args, &session, Spread::of(reads), Spread::of(peaks), Spread::of(pp), Spread::of(tg));
+    print(args, &report)
+}
+
+/// Where somebody watches.
+fn show_progress(repetition: usize, repetitions: usize) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    match repetition {
+        0 => eprint!("warming up"),
+        _ => eprint!("\rrepetition {repetition} of {repetitions}"),
+    }
+    if repetition == repetitions {
+        eprint!("\r\x1b[K");
+    }
+}
+
+/// That everything fits the context, before any time is spent.
+fn check(args: &BenchArgs, config: &Config) -> Result<(), String> {
+    let (longest, limit) =
+        (args.depth.saturating_add(args.prompt.max(args.tokens)), config.max_position_embeddings);
+    match longest <= limit {
+        true => Ok(()),
+        false => Err(format!(
+            "a depth of {} and then {} tokens are more than the context's {limit}",
+            args.depth,
+            args.prompt.max(args.tokens)
+        )),
+    }
+}
+
+/// Seconds that `n` tokens take at once, after `depth` others.
+fn prefill(session: &mut Session, depth: usize, n: usize) -> smolrun::Result<f64> {
+    go_to(session, depth)?;
+    let tokens = tokens(session.model().config(), depth, n);
+    let start = Instant::now();
+    if n > 0 {
+        session.feed(&tokens)?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Seconds that `n` tokens take one by one, after `depth` others.
+fn decode(session: &mut Session, depth: usize, n: usize) -> smolrun::Result<f64> {
+    go_to(session, depth)?;
+    let tokens = tokens(session.model().config(), depth, n);
+    let start = Instant::now();
+    for token in tokens {
+        session.feed(&[token])?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Cuts the sequence back to `depth` tokens, or feeds it as many.
+fn go_to(session: &mut Session, depth: usize) -> smolrun::Result<()> {
+    session.truncate(depth);
+    let missing = tokens(session.model().config(), session.position(), depth - session.position());
+    if !missing.is_empty() {
+        session.feed(&missing)?;
+    }
+    Ok(())
+}
+
+/// Some tokens: which ones does not matter to the time.
+fn tokens(config: &Config, first: usize, count: usize) -> Vec<u32> {
+    let vocab = config.vocab_size as u32;
+    (first..first + count).map(|i| (i as u32).wrapping_mul(2_654_435_761) % vocab).collect()
+}
+
+fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: Spread, tg: Spread) -> Report {
+    let (config, layout) = (session.model().config(), session.model().layout());
+    let kv_bytes = match args.kv {
+        Kv::F32 => 4,
+        Kv::F16 => 2,
+    };
+    let weight_bytes = weight_bytes(layout);
+    let position_bytes =
+        2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * kv_bytes;
+    // Keys and values of all positions before a token's, on average, and its own.
+    let seen = |n: usize| args.depth as f64 + (n as f64 + 1.0) / 2.0;
+    let token_bytes = weight_bytes as f64 + seen(args.tokens) * position_bytes as f64;
+    let prompt_operations = args.prompt as f64
+        * (operations(config) + seen(args.prompt) * attention_operations(config))
+        + 2.0 * (config.vocab_size * config.hidden_size) as f64;
+    let per_token = prompt_operations / args.prompt as f64;
+    Report {
+        threads: session.threads(),
+        isa: session.kernels().name(),
+        dtype: match layout.weights.lm_head.dtype {
+            Dtype::Bf16 => "bf16",
+            _ => "f32",
+        },
+        kv: args.kv.name(),
+        weight_bytes,
+        read_gb_s: read.median / 1e9,
+        fma_gflop_s: peak.median / 1e9,
+        pp: (args.prompt > 0).then(|| Prefill {
+            n: args.prompt,
+            depth: args.depth,
+            fraction_of_fma: pp.median * per_token / peak.median,
+            tokens_per_second: pp,
+        }),
+        tg: (args.tokens > 0).then(|| Decode {
+            n: args.tokens,
+            depth: args.depth,
+            fraction_of_bandwidth: tg.median * token_bytes / read.median,
+            tokens_per_second: tg,
+        }),
+    }
+}
+
+/// Bytes of the matrices that a token reads: all but the embedding, of which it takes one row, unless that is the head.
+fn weight_bytes(layout: &Layout) -> usize {
+    let layers = layout.weights.layers.iter();
+    let layers =
+        layers.flat_map(|layer| [&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj]);
+    layers.chain([&layout.weights.lm_head]).map(|matrix| matrix.range.len()).sum()
+}
+
+/// Operations of a token in all layers' matrices, a multiply-add being two.
+fn operations(config: &Config) -> f64 {
+    let attention = config.hidden_size * (config.qkv_rows() + config.attention_width());
+    let mlp = 3 * config.hidden_size * config.intermediate_size;
+    2.0 * (config.num_hidden_layers * (attention + mlp)) as f64
+}
+
+/// Operations of a token's attention for each position that it sees.
+fn attention_operations(config: &Config) -> f64 {
+    2.0 * (2 * config.num_hidden_layers * config.attention_width()) as f64
+}
+
+fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut stdout, report)?;
+        writeln!(stdout)?;
+        return Ok(());
+    }
+    writeln!(
+        stdout,
+        "{} threads, {}, {} weights, {} keys and values",
+        report.threads, report.isa, report.dtype, report.kv
+    )?;
+    writeln!(
+        stdout,
+        "machine    read {:8.1} GB/s   multiply-add {:8.1} GFLOP/s",
+        report.read_gb_s, report.fma_gflop_s
+    )?;
+    let line = |test: &str, n: usize, depth: usize, speed: &Spread| {
+        let at = if depth > 0 { format!(" @ d{depth}") } else { String::new() };
+        format!(
+            "{:<10} {:9.2} tok/s  ({:.2} to {:.2})",
+            format!("{test}{n}{at}"),
+            speed.median,
+            speed.min,
+            speed.max
+        )
+    };
+    if let Some(pp) = &report.pp {
+        let speed = line("pp", pp.n, pp.depth, &pp.tokens_per_second);
+        writeln!(stdout, "{speed}   {:.0} % of the multiply-add peak", 100.0 * pp.fraction_of_fma)?;
+    }
+    if let Some(tg) = &report.tg {
+        let speed = line("tg", tg.n, tg.depth, &tg.tokens_per_second);
+        writeln!(stdout, "{speed}   {:.0} % of the read bandwidth", 100.0 * tg.fraction_of_bandwidth)?;
+    }
+    Ok(())
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Spread {
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        let last = values.len().saturating_sub(1);
+        Spread { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
+    }
+}
