@@ -222,7 +222,7 @@ fn exercise(bytes: &[u8], seed: u64, tally: &mut Tally) {
 
 fn generate(model: &Model, prompt: &[u32], seed: u64, tally: &mut Tally) -> smolrun::Result<()> {
     let temperature = if seed.is_multiple_of(8) { 0.0 } else { 1.0 };
-    let sampling = Sampling { temperature, top_k: 9, top_p: 0.9, seed };
+    let sampling = Sampling { temperature, top_k: 9, top_p: 0.9, seed, ..Sampling::default() };
     let mut session = Session::new(model, SessionOptions::default().threads(1))?;
     let options = GenerateOptions::default().max_tokens(4).sampling(sampling);
     for token in session.generate(&prompt[..prompt.len().min(20)], options)? {

@@ -65,12 +65,15 @@ fn sample(c: &mut Criterion) {
     let logits: Vec<f32> = (0..49152).map(|i| ((i * 7919) % 49_157) as f32 / 4000.0).collect();
     let cases = [
         ("greedy", Sampling::default()),
-        ("top_k 40, top_p 0.9", Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, seed: 1 }),
-        ("top_p 0.9", Sampling { temperature: 0.8, top_k: 0, top_p: 0.9, seed: 1 }),
+        (
+            "top_k 40, top_p 0.9",
+            Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, seed: 1, ..Sampling::default() },
+        ),
+        ("top_p 0.9", Sampling { temperature: 0.8, top_k: 0, top_p: 0.9, seed: 1, ..Sampling::default() }),
     ];
     let mut group = c.benchmark_group("sample of 49152");
     for (name, sampling) in cases {
-        let mut sampler = Sampler::new(sampling).expect("the options make sense");
+        let mut sampler = Sampler::new(sampling, logits.len()).expect("the options make sense");
         group.bench_function(name, |b| b.iter(|| sampler.sample(black_box(&logits)).expect("it draws")));
     }
     group.finish();

@@ -34,7 +34,8 @@ pub use self::error::{Error, Result};
 #[cfg(feature = "chat")]
 pub use self::generate::Message;
 pub use self::generate::{
-    FinishReason, GenerateOptions, Generator, Sampler, Sampling, Session, SessionOptions, TextStream, Token,
+    Alternative, CancelToken, FinishReason, GenerateOptions, Generator, Logprobs, Sampler, SamplerStep,
+    Sampling, Score, Session, SessionOptions, TextStream, Token,
 };
 pub use self::kernels::Kernels;
 pub use self::machine::Machine;

@@ -1,16 +1,25 @@
 //! From a prompt to a stream of tokens: session, sampler, text.
 
+mod cancel;
 #[cfg(feature = "chat")]
 mod chat;
+mod generator;
+mod logprobs;
 mod rng;
 mod sampler;
+mod score;
 mod session;
+mod stop;
 mod stream;
 
+pub use self::cancel::CancelToken;
 #[cfg(feature = "chat")]
 pub use self::chat::Message;
-pub use self::sampler::{Sampler, Sampling};
-pub use self::session::{FinishReason, GenerateOptions, Generator, Session, SessionOptions, Token};
+pub use self::generator::{FinishReason, GenerateOptions, Generator, Token};
+pub use self::logprobs::{Alternative, Logprobs};
+pub use self::sampler::{Sampler, SamplerStep, Sampling};
+pub use self::score::Score;
+pub use self::session::{Session, SessionOptions};
 pub use self::stream::TextStream;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;

@@ -9,9 +9,9 @@ impl Rng {
         Rng(seed)
     }
 
-    /// Uniform in [0, 1), all 53 bits of an `f64`'s precision.
-    pub(super) fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    /// Uniform in 0..`end`, each number's probability within 2^-64 of the right one; 0 if there is none.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     fn next(&mut self) -> u64 {
@@ -34,11 +34,14 @@ mod tests {
     }
 
     #[test]
-    fn uniform_numbers_fill_the_unit_interval() {
-        let mut rng = Rng::new(0);
-        let numbers: Vec<f64> = (0..10_000).map(|_| rng.uniform()).collect();
-        assert!(numbers.iter().all(|x| (0.0..1.0).contains(x)));
-        let mean = numbers.iter().sum::<f64>() / 1e4;
-        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    fn numbers_fill_their_range() {
+        for end in [1, 7, 1 << 40, u64::MAX] {
+            let mut rng = Rng::new(0);
+            let numbers: Vec<u64> = (0..10_000).map(|_| rng.below(end)).collect();
+            assert!(numbers.iter().all(|&x| x < end));
+            let mean = numbers.iter().map(|&x| x as f64).sum::<f64>() / 1e4;
+            assert!((mean - (end - 1) as f64 / 2.0).abs() < 0.02 * end as f64, "{mean} below {end}");
+        }
+        assert_eq!(Rng::new(3).below(0), 0);
     }
 }

@@ -53,7 +53,7 @@ mod tests;
 use self::simd::Simd;
 
 pub(crate) use self::half::{Bf16, F16};
-pub(crate) use self::math::{exp, sin_cos};
+pub(crate) use self::math::sin_cos;
 use crate::error::{Error, Result};
 
 /// Lanes of a panel.

@@ -97,7 +97,7 @@ impl Forward {
         Ok(())
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<()> {
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<()> {
         let config = self.model.config();
         if tokens.is_empty() {
             let (expected, found) = ("at least one".into(), "none".into());

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use smolrun::KvDtype;
 
+use crate::sampling::SamplingArgs;
+
 /// Run a small language model out of one mapped file.
 ///
 /// The continuation goes to standard output as it is generated, everything else to standard error.
@@ -21,7 +23,8 @@ Examples:
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
 
-Exit codes: 0 done, 1 an error, 2 wrong usage. SMOLRUN_ISA=scalar|avx2|avx512|neon forces an instruction set."
+Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted. SMOLRUN_ISA=scalar|avx2|avx512|neon
+forces an instruction set."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -52,6 +55,19 @@ pub(crate) enum Command {
         /// Token ids, separated by commas.
         #[arg(long, value_delimiter = ',', required = true, value_name = "ID,ID,...")]
         ids: Vec<u32>,
+        /// Threads to compute with [default: as many as the process may use].
+        #[arg(long, value_name = "N")]
+        threads: Option<usize>,
+    },
+    /// Score continuations: an object with a context and a list of continuations per line of standard input becomes one
+    /// with their scores.
+    ///
+    /// In: {"context": "2 + 2 =", "continuations": [" 4", " 5"]}. Out: {"scores": [{"logprob": the sum of the tokens'
+    /// log-probabilities, "tokens": how many, "is_greedy": whether each was the likeliest}, ...]}. Control tokens in the
+    /// texts are text.
+    Score {
+        /// The blob that smolconv wrote.
+        blob: PathBuf,
         /// Threads to compute with [default: as many as the process may use].
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
@@ -125,18 +141,11 @@ pub(crate) struct GenerateArgs {
     /// Most tokens to generate.
     #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
     pub(crate) max_tokens: usize,
-    /// Divide logits by this before drawing; 0 always takes the most likely token.
-    #[arg(long, default_value_t = 0.0, value_name = "T", allow_negative_numbers = true)]
-    pub(crate) temperature: f32,
-    /// Draw from the K most likely tokens; 0 for all.
-    #[arg(long, default_value_t = 0, value_name = "K")]
-    pub(crate) top_k: usize,
-    /// Draw from the most likely tokens that together reach this probability.
-    #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
-    pub(crate) top_p: f32,
-    /// Decides every draw [default: 0].
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    pub(crate) seed: u64,
+    /// End at this text, which is not printed. May be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     /// Threads to compute with [default: as many as the process may use]; the text does not depend on it.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -158,6 +167,9 @@ pub(crate) struct GenerateArgs {
     /// Print one JSON object at the end instead of the text as it comes.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Add to the JSON object each token's log-probability, and the N likeliest tokens in its place.
+    #[arg(long, requires = "json", value_name = "N")]
+    pub(crate) logprobs: Option<usize>,
     /// Check every checksum of the blob first.
     #[arg(long)]
     pub(crate) verify: bool,

@@ -3,14 +3,17 @@
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
 use smolrun::{
-    FinishReason, GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify,
+    CancelToken, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens,
+    Tokenizer, verify,
 };
 
 use crate::args::GenerateArgs;
+use crate::interrupt::{self, INTERRUPTED};
 use crate::stats::{Stopwatch, Timings};
 
 /// What `--json` prints.
@@ -20,10 +23,39 @@ struct Report {
     ids: Vec<u32>,
     text: String,
     finish_reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<Logprobs>>,
     timings: Timings,
 }
 
-pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<(), Box<dyn Error>> {
+/// Of one token.
+#[derive(Serialize)]
+struct Logprobs {
+    logprob: f32,
+    top: Vec<Alternative>,
+}
+
+#[derive(Serialize)]
+struct Alternative {
+    id: u32,
+    text: String,
+    logprob: f32,
+}
+
+impl Logprobs {
+    fn new(of: &smolrun::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
+        let alternative = |&smolrun::Alternative { id, logprob }: &_| {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
+            Ok(Alternative { id, text, logprob })
+        };
+        Ok(Logprobs {
+            logprob: of.logprob,
+            top: of.top.iter().map(alternative).collect::<smolrun::Result<_>>()?,
+        })
+    }
+}
+
+pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<dyn Error>> {
     let blob = args.blob.as_deref().ok_or("no blob was named")?;
     let model = open(blob, args.no_mmap)?;
     if args.verify {
@@ -33,33 +65,53 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<(), Box<dyn Err
     let mut session = Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()))?;
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
+    let options = options(args, &model, &interrupt::cancel_token()?);
 
-    let sampling =
-        Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
-    let options = GenerateOptions::default().max_tokens(args.max_tokens).sampling(sampling);
-    let (mut ids, mut text, mut finish_reason) = (Vec::new(), String::new(), FinishReason::Length);
+    let tokenizer = model.tokenizer();
+    let mut logprobs = args.logprobs.map(|_| Vec::new());
+    let (mut ids, mut text) = (Vec::new(), String::new());
     let mut stdout = io::stdout().lock();
-    for token in session.generate(&prompt_ids, options)? {
+    let mut generator = session.generate(&prompt_ids, options)?;
+    for token in generator.by_ref() {
         let token = token?;
         stopwatch.lap();
         ids.push(token.id);
         text += &token.text;
-        finish_reason = token.finish_reason.unwrap_or(finish_reason);
+        if let (Some(all), Some(one)) = (&mut logprobs, &token.logprobs) {
+            all.push(Logprobs::new(one, &tokenizer)?);
+        }
         if !args.json && !token.text.is_empty() {
             stdout.write_all(token.text.as_bytes())?;
             stdout.flush()?;
         }
     }
+    let finish_reason = generator.finish_reason().unwrap_or(FinishReason::Length);
     let timings = stopwatch.timings(prompt_ids.len());
     if args.stats {
         timings.print(&session);
     }
     if args.json {
         let finish_reason = finish_reason.name();
-        serde_json::to_writer(&mut stdout, &Report { prompt_ids, ids, text, finish_reason, timings })?;
+        serde_json::to_writer(
+            &mut stdout,
+            &Report { prompt_ids, ids, text, finish_reason, logprobs, timings },
+        )?;
     }
     writeln!(stdout)?;
-    Ok(())
+    let is_interrupted = finish_reason == FinishReason::Cancelled;
+    Ok(if is_interrupted { INTERRUPTED.into() } else { ExitCode::SUCCESS })
+}
+
+fn options(args: &GenerateArgs, model: &Model, cancel: &CancelToken) -> GenerateOptions {
+    let options = GenerateOptions::default()
+        .max_tokens(args.max_tokens)
+        .sampling(args.sampling.sampling(model))
+        .stop(&args.stop)
+        .cancel(cancel);
+    match args.logprobs {
+        Some(top) => options.logprobs(top),
+        None => options,
+    }
 }
 
 pub(crate) fn open(blob: &Path, no_mmap: bool) -> Result<Model, Box<dyn Error>> {

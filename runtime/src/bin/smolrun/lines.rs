@@ -10,7 +10,7 @@ use smolrun::{Session, SpecialTokens};
 
 use crate::generate::{open, session_options};
 
-type Result = std::result::Result<(), Box<dyn Error>>;
+pub(crate) type Result = std::result::Result<(), Box<dyn Error>>;
 
 pub(crate) fn tokenize(blob: &Path, special: bool) -> Result {
     let tokenizer = open(blob, false)?.tokenizer();
@@ -37,9 +37,9 @@ pub(crate) fn logits(blob: &Path, ids: &[u32], threads: Option<usize>) -> Result
 }
 
 /// Answers each line of standard input with one of standard output, at once: the other side may wait for it.
-fn each_line<Input: DeserializeOwned, Output: Serialize>(
+pub(crate) fn each_line<Input: DeserializeOwned, Output: Serialize>(
     expected: &str,
-    answer: impl Fn(Input) -> smolrun::Result<Output>,
+    mut answer: impl FnMut(Input) -> smolrun::Result<Output>,
 ) -> Result {
     let mut stdout = io::stdout().lock();
     for (number, line) in (1..).zip(io::stdin().lock().lines()) {

@@ -3,7 +3,10 @@
 mod args;
 mod bench;
 mod generate;
+mod interrupt;
 mod lines;
+mod sampling;
+mod score;
 mod stats;
 
 use std::error::Error;
@@ -20,19 +23,26 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
         None => generate::run(&args.generate, start),
-        Some(Command::Tokenize { blob, special }) => lines::tokenize(&blob, special),
-        Some(Command::Detokenize { blob }) => lines::detokenize(&blob),
-        Some(Command::Logits { blob, ids, threads }) => lines::logits(&blob, &ids, threads),
-        Some(Command::Bench(args)) => bench::run(&args),
+        Some(command) => run(command).map(|()| ExitCode::SUCCESS),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("smolrun: error: {}", one_line(&error.to_string()));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::Tokenize { blob, special } => lines::tokenize(&blob, special),
+        Command::Detokenize { blob } => lines::detokenize(&blob),
+        Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
+        Command::Score { blob, threads } => score::score(&blob, threads),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 

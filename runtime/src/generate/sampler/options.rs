@@ -1,0 +1,193 @@
+//! What a sampler can be told.
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// How the next token is chosen.
+///
+/// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::order`]; where
+/// they have the same names, they do what Hugging Face's logits processors do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by this; 0 always takes the most likely token (greedy), after bias and penalties.
+    pub temperature: f32,
+    /// Only the `top_k` most likely tokens are drawn from; 0 for all.
+    pub top_k: usize,
+    /// Only the most likely tokens that together reach this probability are drawn from (nucleus sampling, Holtzman et
+    /// al. 2019); 1 for all.
+    pub top_p: f32,
+    /// Only tokens at least this fraction as likely as the most likely one are drawn from (Nguyen et al. 2024); 0 for
+    /// all.
+    pub min_p: f32,
+    /// Only the tokens whose information is nearest to the expected, together reaching this probability, are drawn
+    /// from (locally typical sampling, Meister et al. 2022); 1 for all.
+    pub typical_p: f32,
+    /// Logits of tokens in the window are divided by this where positive, multiplied where negative (Keskar et al.
+    /// 2019); 1 for none.
+    pub repetition_penalty: f32,
+    /// Taken from a token's logit once for each time it is in the window; 0 for none.
+    pub frequency_penalty: f32,
+    /// Taken from a token's logit if it is in the window; 0 for none.
+    pub presence_penalty: f32,
+    /// How many of the last tokens the penalties look at, the prompt's included; 0 for all.
+    pub penalty_window: usize,
+    /// Added to these ids' logits; negative infinity rules an id out.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// The steps in the order in which they are applied; one that is missing is not applied.
+    pub order: Vec<SamplerStep>,
+    /// Decides every draw, on every platform the same.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// Greedy, with nothing in its way.
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            penalty_window: 0,
+            logit_bias: Vec::new(),
+            order: SamplerStep::ALL.to_vec(),
+            seed: 0,
+        }
+    }
+}
+
+/// One step from logits to the tokens that may be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SamplerStep {
+    /// [`Sampling::logit_bias`]
+    Bias,
+    /// [`Sampling::repetition_penalty`], [`Sampling::frequency_penalty`] and [`Sampling::presence_penalty`]
+    Penalties,
+    /// [`Sampling::temperature`]
+    Temperature,
+    /// [`Sampling::top_k`]
+    TopK,
+    /// [`Sampling::top_p`]
+    TopP,
+    /// [`Sampling::min_p`]
+    MinP,
+    /// [`Sampling::typical_p`]
+    Typical,
+}
+
+impl SamplerStep {
+    /// Every step, in the order in which Hugging Face's `generate` applies them.
+    pub const ALL: [SamplerStep; 7] = [
+        SamplerStep::Bias,
+        SamplerStep::Penalties,
+        SamplerStep::Temperature,
+        SamplerStep::TopK,
+        SamplerStep::TopP,
+        SamplerStep::MinP,
+        SamplerStep::Typical,
+    ];
+
+    /// `bias`, `penalties`, `temperature`, `top-k`, `top-p`, `min-p` or `typical`.
+    pub fn name(self) -> &'static str {
+        match self {
+            SamplerStep::Bias => "bias",
+            SamplerStep::Penalties => "penalties",
+            SamplerStep::Temperature => "temperature",
+            SamplerStep::TopK => "top-k",
+            SamplerStep::TopP => "top-p",
+            SamplerStep::MinP => "min-p",
+            SamplerStep::Typical => "typical",
+        }
+    }
+}
+
+impl FromStr for SamplerStep {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<SamplerStep> {
+        Self::ALL.into_iter().find(|step| step.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(SamplerStep::name).join(", ");
+            wrong("order", &format!("one of {names}"), name)
+        })
+    }
+}
+
+impl Sampling {
+    /// An error where a field makes no sense for a vocabulary of `vocab_size`.
+    pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
+        let at_least_0 = |x: f32| x.is_finite() && x >= 0.0;
+        let share = |x: f32| x > 0.0 && x <= 1.0;
+        let (from_0, above_0) = ("a finite number from 0 up", "a number above 0, at most 1");
+        let ranges = [
+            ("temperature", self.temperature, from_0, at_least_0(self.temperature)),
+            ("top_p", self.top_p, above_0, share(self.top_p)),
+            ("min_p", self.min_p, "a number from 0 to 1", (0.0..=1.0).contains(&self.min_p)),
+            ("typical_p", self.typical_p, above_0, share(self.typical_p)),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                "a finite number above 0",
+                at_least_0(self.repetition_penalty) && self.repetition_penalty > 0.0,
+            ),
+            (
+                "frequency_penalty",
+                self.frequency_penalty,
+                "a finite number",
+                self.frequency_penalty.is_finite(),
+            ),
+            ("presence_penalty", self.presence_penalty, "a finite number", self.presence_penalty.is_finite()),
+        ];
+        match ranges.into_iter().find(|(.., is_right)| !is_right) {
+            Some((name, found, expected, _)) => Err(wrong(name, expected, &found.to_string())),
+            None => self.check_bias(vocab_size).and_then(|()| self.check_order()),
+        }
+    }
+
+    fn check_bias(&self, vocab_size: usize) -> Result<()> {
+        for &(id, bias) in &self.logit_bias {
+            if id as usize >= vocab_size {
+                return Err(Error::TokenId { id, vocab_size });
+            }
+            if !(bias.is_finite() || bias == f32::NEG_INFINITY) {
+                return Err(wrong("logit_bias", "a finite number or negative infinity", &bias.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_order(&self) -> Result<()> {
+        let mut twice = self.order.iter().enumerate().filter(|(at, step)| self.order[..*at].contains(step));
+        match twice.next() {
+            Some((_, step)) => {
+                Err(wrong("order", "each step at most once", &format!("{} twice", step.name())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the most likely token is taken, without a draw.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.temperature == 0.0
+    }
+
+    /// Whether tokens of the past change a logit.
+    pub(super) fn has_penalties(&self) -> bool {
+        let is_on =
+            self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
+        is_on && self.order.contains(&SamplerStep::Penalties)
+    }
+
+    /// Whether some id's logit is changed whatever came before.
+    pub(super) fn has_bias(&self) -> bool {
+        !self.logit_bias.is_empty() && self.order.contains(&SamplerStep::Bias)
+    }
+}
+
+fn wrong(name: &'static str, expected: &str, found: &str) -> Error {
+    Error::Argument { name, expected: expected.to_owned(), found: found.to_owned() }
+}

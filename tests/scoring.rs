@@ -1,0 +1,105 @@
+//! Log-likelihoods of continuations, by the library and by `smolrun score`, against transformers'.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use smol_tests::common::{REAL, TALES, blob, data, program};
+use smolrun::{Error, Model, Session, SessionOptions, SpecialTokens};
+
+/// Logits differ from PyTorch's by up to 2e-3, see `reference.rs`; log-probabilities of a few tokens by less.
+const TOLERANCE: f64 = 2e-3;
+
+#[test]
+fn tales_4m_scores_as_transformers_does() {
+    check(TALES);
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_scores_as_transformers_does() {
+    check(REAL);
+}
+
+fn check(name: &str) {
+    let rows: Vec<Value> =
+        serde_json::from_slice(&fs::read(data(&format!("{name}/scores.json"))).unwrap()).unwrap();
+    let input: String = rows
+        .iter()
+        .map(|row| format!("{}\n", json!({"context": row["context"], "continuations": row["continuations"]})))
+        .collect();
+    let output = score(&[blob(name).to_str().unwrap()], &input);
+    assert_eq!((output.0, output.2.as_str()), (0, ""));
+    let found: Vec<Value> = output.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(found.len(), rows.len());
+    let mut worst = 0.0f64;
+    for (found, expected) in found.iter().zip(&rows) {
+        let (found, expected) = (found["scores"].as_array().unwrap(), expected["scores"].as_array().unwrap());
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert_eq!(found["tokens"], expected["tokens"], "{expected}");
+            // Where no two tokens are nearly as likely, the likeliest is the same.
+            if expected["smallest_margin"].as_f64().unwrap() > 0.005 {
+                assert_eq!(found["is_greedy"], expected["is_greedy"], "{expected}");
+            }
+            let difference = found["logprob"].as_f64().unwrap() - expected["logprob"].as_f64().unwrap();
+            worst = worst.max(difference.abs());
+        }
+    }
+    println!("{name}: log-likelihoods within {worst:.1e}");
+    assert!(worst < TOLERANCE, "{worst:e}");
+}
+
+/// Exit code, standard output and standard error of `smolrun score` on `input`.
+fn score(args: &[&str], input: &str) -> (i32, String, String) {
+    let mut command = Command::new(program("smolrun"));
+    command.arg("score").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have ended before it read everything.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_order_and_the_company_of_continuations_do_not_matter() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let encode = |text| model.tokenizer().encode(text, SpecialTokens::AsText).unwrap();
+    let (context, other) = (encode("Once upon a time there was"), encode("Once upon a"));
+    let [a, b, c] = [" a king who", " no", " an old woman, and she had"].map(encode);
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let together = session.score(&context, &[&a, &b, &c, &[]]).unwrap();
+    assert_eq!(session.tokens(), context);
+    assert_eq!((together[3].logprob, together[3].tokens, together[3].is_greedy), (0.0, 0, true));
+    session.score(&other, &[&b]).unwrap();
+    let reversed = session.score(&context, &[&c, &b, &a]).unwrap();
+    assert_eq!(reversed, [together[2], together[1], together[0]]);
+    for (continuation, expected) in [&a, &b, &c].into_iter().zip(&together) {
+        let mut session = Session::new(&model, SessionOptions::default().threads(1)).unwrap();
+        assert_eq!(session.score(&context, &[continuation]).unwrap(), [*expected]);
+    }
+}
+
+#[test]
+fn what_cannot_be_scored_is_an_error() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let vocab_size = model.config().vocab_size as u32;
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    assert!(matches!(session.score(&[], &[&[1]]), Err(Error::Argument { name: "tokens", .. })));
+    for bad in [&[vocab_size][..], &[1, vocab_size], &[vocab_size, 1]] {
+        assert!(matches!(session.score(&[1], &[bad]), Err(Error::TokenId { .. })));
+    }
+    let long = vec![1; model.config().max_position_embeddings + 1];
+    assert!(matches!(session.score(&[1], &[&long]), Err(Error::ContextFull { .. })));
+    assert_eq!(session.score(&[1], &[&[2]]).unwrap()[0].tokens, 1);
+
+    let path = blob(TALES);
+    let expected = "standard input, line 1: expected an object with context and continuations: ";
+    for line in ["x", "[]", "{}", r#"{"context":"a"}"#, r#"{"context":1,"continuations":[]}"#] {
+        let (code, stdout, stderr) = score(&[path.to_str().unwrap()], &format!("{line}\n"));
+        assert_eq!((code, stdout.as_str(), stderr.lines().count()), (1, "", 1), "{line}: {stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
