@@ -48,6 +48,13 @@ pub enum Error {
         /// What it was.
         found: String,
     },
+    /// A file is no session that this one can go on from.
+    SavedSession {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The chat template cannot be used.
     Template {
         /// What is wrong with it.
@@ -79,6 +86,9 @@ impl fmt::Display for Error {
             }
             Error::Argument { name, expected, found } => {
                 write!(f, "{name}: expected {expected}, found {found}")
+            }
+            Error::SavedSession { path, problem } => {
+                write!(f, "{}: not a session to go on from: {problem}", path.display())
             }
             Error::Template { problem } => write!(f, "chat template: {problem}"),
             Error::Threads { source } => write!(f, "no thread could be started: {source}"),

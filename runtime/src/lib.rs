@@ -39,7 +39,7 @@ pub use self::generate::{
 };
 pub use self::kernels::Kernels;
 pub use self::machine::Machine;
-pub use self::model::{KvDtype, Model};
+pub use self::model::{KvDtype, Model, Overflow};
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;
 

@@ -225,7 +225,7 @@ impl<'a> Generator<'a> {
             Some(FinishReason::Stop)
         } else if self.left == 0 {
             Some(FinishReason::Length)
-        } else if self.session.position() == config.max_position_embeddings {
+        } else if self.session.is_full() {
             Some(FinishReason::Context)
         } else {
             self.cancel.is_cancelled().then_some(FinishReason::Cancelled)

@@ -7,6 +7,7 @@ mod generator;
 mod logprobs;
 mod rng;
 mod sampler;
+mod saved;
 mod score;
 mod session;
 mod stop;

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use super::generator::{GenerateOptions, Generator};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
-use crate::model::{Forward, KvDtype, Model};
+use crate::model::{Forward, KvDtype, Model, Overflow};
 use crate::pool::Pool;
 
 /// Most threads a session may ask for.
@@ -23,6 +23,8 @@ pub struct SessionOptions {
     pub kernels: Option<Kernels>,
     /// How keys and values are kept.
     pub kv_dtype: KvDtype,
+    /// What happens when the sequence is as long as the model's context.
+    pub overflow: Overflow,
 }
 
 impl SessionOptions {
@@ -40,15 +42,18 @@ impl SessionOptions {
     pub fn kv_dtype(self, kv_dtype: KvDtype) -> SessionOptions {
         SessionOptions { kv_dtype, ..self }
     }
+
+    /// These options with this way to go on, or not, past the model's context.
+    pub fn overflow(self, overflow: Overflow) -> SessionOptions {
+        SessionOptions { overflow, ..self }
+    }
 }
 
 /// One sequence of tokens over a model: a KV cache, scratch and worker threads of its own.
 ///
 /// Memory for the cache comes as the sequence grows. Sessions over one model share its weights.
 pub struct Session {
-    forward: Forward,
-    /// The sequence, then what could not be fed.
-    tokens: Vec<u32>,
+    pub(super) forward: Forward,
 }
 
 impl Session {
@@ -59,10 +64,14 @@ impl Session {
             let (expected, found) = (format!("1 to {MAX_THREADS}"), threads.to_string());
             return Err(Error::Argument { name: "threads", expected, found });
         }
+        let context = model.config().max_position_embeddings;
+        if options.overflow == Overflow::Slide && context < 2 * Overflow::STEP {
+            let expected = format!("a model with a context of at least {} to slide over", 2 * Overflow::STEP);
+            return Err(Error::Argument { name: "overflow", expected, found: context.to_string() });
+        }
         let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
         let pool = Pool::new(threads).map_err(|source| Error::Threads { source })?;
-        let forward = Forward::new(model, kernels, pool, options.kv_dtype);
-        Ok(Session { forward, tokens: Vec::new() })
+        Ok(Session { forward: Forward::new(model, kernels, pool, options.kv_dtype, options.overflow) })
     }
 
     /// The model it runs.
@@ -70,7 +79,7 @@ impl Session {
         self.forward.model()
     }
 
-    /// Tokens of the sequence so far.
+    /// Tokens of the sequence so far, without what it forgot.
     pub fn position(&self) -> usize {
         self.forward.position()
     }
@@ -90,9 +99,9 @@ impl Session {
         self.forward.cache_bytes()
     }
 
-    /// The sequence so far.
+    /// The sequence so far, without what it forgot ([`Overflow::Slide`]).
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens[..self.position()]
+        self.forward.tokens()
     }
 
     /// Forgets all tokens from `position` on.
@@ -103,7 +112,8 @@ impl Session {
     /// Forgets all from where the sequence and `tokens` begin to differ, and returns how many tokens are left: what
     /// follows them in `tokens` is to be fed, which is one token at least if there are any.
     pub fn keep_common_prefix(&mut self, tokens: &[u32]) -> usize {
-        let common = self.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let prefix = &self.tokens()[..self.forward.prefix()];
+        let common = prefix.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         self.truncate(common.min(tokens.len().saturating_sub(1)));
         self.position()
     }
@@ -112,13 +122,11 @@ impl Session {
     ///
     /// After an error in the middle of a long prompt, [`Session::position`] tells how many tokens were taken.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.append(tokens);
         self.forward.feed(tokens)
     }
 
     /// Appends `tokens` and calls `each` with every one's index in `tokens` and the logits after it, `[vocab_size]`.
     pub fn feed_all(&mut self, tokens: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<()> {
-        self.append(tokens);
         self.forward.feed_all(tokens, &mut each)
     }
 
@@ -127,9 +135,9 @@ impl Session {
         Generator::new(self, prompt, options)
     }
 
-    fn append(&mut self, tokens: &[u32]) {
-        self.tokens.truncate(self.position());
-        self.tokens.extend_from_slice(tokens);
+    /// Whether nothing can be appended.
+    pub(super) fn is_full(&self) -> bool {
+        self.forward.is_full()
     }
 
     /// An error if `tokens` cannot be appended.

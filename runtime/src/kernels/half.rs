@@ -32,7 +32,7 @@ impl F16 {
 
     /// Exact.
     #[inline(always)]
-    pub(super) fn to_f32(self) -> f32 {
+    pub(crate) fn to_f32(self) -> f32 {
         // With the exponent in place, what is missing is the difference of the biases: a power of two, exact even for
         // the numbers below the smallest normal one.
         let magnitude = f32::from_bits(u32::from(self.0 & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);

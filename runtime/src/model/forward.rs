@@ -4,7 +4,7 @@
 
 use super::Model;
 use super::attention::Attention;
-use super::kv_cache::{KvCache, KvDtype};
+use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
 use super::scratch::{Scratch, padded};
 use super::team::Team;
@@ -20,20 +20,49 @@ const LOGITS_ROWS: usize = 16;
 /// A model with the memory of one sequence: its KV cache and scratch.
 pub(crate) struct Forward {
     model: Model,
-    team: Team,
-    cache: KvCache,
-    /// Tokens in the cache.
-    position: usize,
+    pub(super) team: Team,
+    pub(super) cache: KvCache,
+    /// Those in the cache.
+    pub(super) tokens: Vec<u32>,
+    overflow: Overflow,
+    /// Whether tokens are missing between the first block and the others.
+    pub(super) has_gap: bool,
     rope: Rope,
     scratch: Scratch,
 }
 
+/// What happens to a sequence that is as long as the model's context, `max_position_embeddings`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// It ends: a generation with [`FinishReason::Context`](crate::FinishReason::Context), a prompt with
+    /// [`Error::ContextFull`].
+    #[default]
+    Stop,
+    /// It goes on without end: its first 256 tokens stay, the oldest 256 after these are forgotten, and the others move
+    /// up (Xiao et al. 2023). Memory and the time for a token stay what they are.
+    Slide,
+}
+
+impl Overflow {
+    /// Tokens that stay, and tokens that are forgotten at a time.
+    pub(crate) const STEP: usize = BLOCK;
+}
+
 impl Forward {
-    pub(crate) fn new(model: &Model, kernels: Kernels, pool: Pool, kv: KvDtype) -> Forward {
+    pub(crate) fn new(
+        model: &Model,
+        kernels: Kernels,
+        pool: Pool,
+        kv: KvDtype,
+        overflow: Overflow,
+    ) -> Forward {
         Forward {
             cache: KvCache::new(model.config(), kv),
             model: model.clone(),
-            position: 0,
+            tokens: Vec::new(),
+            overflow,
+            has_gap: false,
             rope: Rope::default(),
             scratch: Scratch::new(pool.threads()),
             team: Team { kernels, pool },
@@ -54,12 +83,46 @@ impl Forward {
 
     /// Tokens of the sequence so far.
     pub(crate) fn position(&self) -> usize {
-        self.position
+        self.tokens.len()
+    }
+
+    /// The sequence so far.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Forgets all tokens from `position` on.
     pub(crate) fn truncate(&mut self, position: usize) {
-        self.position = self.position.min(position);
+        self.tokens.truncate(position);
+        self.has_gap &= self.tokens.len() > Overflow::STEP;
+    }
+
+    /// Tokens that the first so many, and nothing else, led to.
+    pub(crate) fn prefix(&self) -> usize {
+        if self.has_gap { Overflow::STEP } else { self.position() }
+    }
+
+    /// Whether the sequence has come to the end of the model's context and may not go on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.overflow == Overflow::Stop && self.position() == self.model.config().max_position_embeddings
+    }
+
+    /// Splits off of `tokens` what the next pass can take.
+    fn next_pass<'a>(&mut self, tokens: &mut &'a [u32]) -> &'a [u32] {
+        let limit = self.model.config().max_position_embeddings;
+        if self.position() == limit {
+            self.slide();
+        }
+        let (now, later) = tokens.split_at(tokens.len().min(MAX_ROWS).min(limit - self.position()));
+        *tokens = later;
+        now
+    }
+
+    fn slide(&mut self) {
+        self.rope.set(self.model.rope_inv_freq(), Overflow::STEP, 1);
+        self.cache.slide(&mut self.team, &self.rope);
+        self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
+        self.has_gap = true;
     }
 
     /// Bytes of the KV cache.
@@ -70,10 +133,12 @@ impl Forward {
     /// Appends `tokens` to the sequence and returns the last one's logits, `[vocab_size]`.
     pub(crate) fn feed(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.check(tokens)?;
-        for tokens in tokens.chunks(MAX_ROWS) {
+        let (mut rest, mut rows) = (tokens, 0);
+        while !rest.is_empty() {
+            let tokens = self.next_pass(&mut rest);
+            rows = tokens.len();
             self.pass(tokens)?;
         }
-        let rows = (tokens.len() - 1) % MAX_ROWS + 1;
         self.logits(rows, rows - 1, 1)?;
         Ok(&self.scratch.logits[..self.model.config().vocab_size])
     }
@@ -82,7 +147,9 @@ impl Forward {
     pub(crate) fn feed_all(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.check(tokens)?;
         let vocab_size = self.model.config().vocab_size;
-        for (chunk, tokens) in tokens.chunks(MAX_ROWS).enumerate() {
+        let (mut rest, mut done) = (tokens, 0);
+        while !rest.is_empty() {
+            let tokens = self.next_pass(&mut rest);
             self.pass(tokens)?;
             for first in (0..tokens.len()).step_by(LOGITS_ROWS) {
                 let count = LOGITS_ROWS.min(tokens.len() - first);
@@ -90,9 +157,10 @@ impl Forward {
                 let s = &mut self.scratch;
                 for row in 0..count {
                     copy_rows(&s.logits, count, row, 1, &mut s.logits_row);
-                    each(chunk * MAX_ROWS + first + row, &s.logits_row[..vocab_size]);
+                    each(done + first + row, &s.logits_row[..vocab_size]);
                 }
             }
+            done += tokens.len();
         }
         Ok(())
     }
@@ -103,8 +171,8 @@ impl Forward {
             let (expected, found) = ("at least one".into(), "none".into());
             return Err(Error::Argument { name: "tokens", expected, found });
         }
-        let needed = self.position.saturating_add(tokens.len());
-        if needed > config.max_position_embeddings {
+        let needed = self.position().saturating_add(tokens.len());
+        if self.overflow == Overflow::Stop && needed > config.max_position_embeddings {
             return Err(Error::ContextFull { needed, limit: config.max_position_embeddings });
         }
         match tokens.iter().find(|&&id| id as usize >= config.vocab_size) {
@@ -115,11 +183,11 @@ impl Forward {
 
     /// One pass over the layers: leaves the residual stream of `tokens` in `x`, and their keys and values in the cache.
     fn pass(&mut self, tokens: &[u32]) -> Result<()> {
-        let Forward { model, team, cache, position, rope, scratch: s } = self;
-        let (config, rows) = (model.config(), tokens.len());
+        let Forward { model, team, cache, tokens: before, rope, scratch: s, .. } = self;
+        let (config, position, rows) = (model.config(), before.len(), tokens.len());
         s.resize(config, rows)?;
-        cache.reserve(*position + rows)?;
-        rope.set(model.rope_inv_freq(), *position, rows);
+        cache.reserve(position + rows)?;
+        rope.set(model.rope_inv_freq(), position, rows);
 
         for (row, &token) in tokens.iter().enumerate() {
             model.embed_tokens().copy_row(token as usize, &mut s.x, rows, row);
@@ -130,14 +198,14 @@ impl Forward {
             // x += o_proj(attention(qkv_proj(norm(x))))
             team.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             team.project(weights.qkv_proj, &s.normed, rows, &mut s.qkv);
-            Attention { config, team, cache, rope, layer, position: *position, rows }.run(s)?;
+            Attention { config, team, cache, rope, layer, position, rows }.run(s)?;
             team.project_add(weights.o_proj, &s.attention, rows, &mut s.x, &mut s.workers);
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
             team.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
             team.project_add(weights.down_proj, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
-        *position += rows;
+        before.extend_from_slice(tokens);
         Ok(())
     }
 

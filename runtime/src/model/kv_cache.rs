@@ -5,8 +5,15 @@
 //! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
 //! are positions.
 
+use std::io::{self, Read};
+use std::iter::once;
 use std::ops::Range;
 
+use bytemuck::Pod;
+use crc32fast::Hasher;
+
+use super::rope::Rope;
+use super::saved::BlockSum;
 use super::team::Team;
 use crate::error::{Error, Result};
 use crate::format::Config;
@@ -63,11 +70,79 @@ impl KvCache {
         }
     }
 
+    /// What of block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
+    /// 16 keys.
+    pub(super) fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
+        self.filled_ranges(block, positions).map(move |range| match &self.blocks {
+            Blocks::F32(blocks) => bytemuck::cast_slice(&blocks[block][range]),
+            Blocks::F16(blocks) => bytemuck::cast_slice(&blocks[block][range]),
+        })
+    }
+
+    /// Reads the pieces of [`KvCache::filled`] of every block that the first `positions` positions need, from what
+    /// `open` gives for it, and sums them up: with all threads.
+    pub(super) fn read<R: Read>(
+        &mut self,
+        team: &mut Team,
+        positions: usize,
+        open: impl Fn(usize) -> io::Result<R> + Sync,
+    ) -> Result<Vec<io::Result<BlockSum>>> {
+        self.reserve(positions)?;
+        let count = positions.div_ceil(BLOCK);
+        let pieces: Vec<Vec<_>> =
+            (0..count).map(|block| self.filled_ranges(block, positions).collect()).collect();
+        Ok(match &mut self.blocks {
+            Blocks::F32(blocks) => read(&mut blocks[..count], team, &pieces, open),
+            Blocks::F16(blocks) => read(&mut blocks[..count], team, &pieces, open),
+        })
+    }
+
+    /// Bytes of all pieces of [`KvCache::filled`].
+    pub(super) fn filled_len(&self, block: usize, positions: usize) -> usize {
+        let size = match self.dtype() {
+            KvDtype::F32 => size_of::<f32>(),
+            KvDtype::F16 => size_of::<F16>(),
+        };
+        self.filled_ranges(block, positions).map(|range| range.len() * size).sum()
+    }
+
+    fn filled_ranges(&self, block: usize, positions: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (half_head, head_dim) = (self.half_head(), self.head_dim);
+        let heads = self.num_hidden_layers * self.num_key_value_heads;
+        let inside = BLOCK.min(positions - block * BLOCK);
+        (0..heads).flat_map(move |head| {
+            let (keys, values) = (2 * head * half_head, (2 * head + 1) * half_head);
+            let panels = (0..head_dim / LANES).map(move |panel| values + panel * BLOCK * LANES);
+            let values = panels.map(move |start| start..start + inside * LANES);
+            once(keys..keys + inside.next_multiple_of(LANES) * head_dim).chain(values)
+        })
+    }
+
+    pub(super) fn dtype(&self) -> KvDtype {
+        match &self.blocks {
+            Blocks::F32(_) => KvDtype::F32,
+            Blocks::F16(_) => KvDtype::F16,
+        }
+    }
+
     /// Bytes reserved so far.
     pub(super) fn bytes(&self) -> usize {
         match &self.blocks {
             Blocks::F32(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
             Blocks::F16(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
+        }
+    }
+
+    /// Drops the positions of the second block and renumbers those after it: they become [`BLOCK`] less, and their keys
+    /// are turned back by that much. The first block stays: a model rests its attention on the beginning (Xiao et al.
+    /// 2023, "attention sinks").
+    ///
+    /// `rope` has the angles of position [`BLOCK`].
+    pub(super) fn slide(&mut self, team: &mut Team, rope: &Rope) {
+        let half_head = self.half_head();
+        match &mut self.blocks {
+            Blocks::F32(blocks) => slide(blocks, half_head, team, rope, |x| x, |x| x),
+            Blocks::F16(blocks) => slide(blocks, half_head, team, rope, F16::to_f32, F16::from_f32),
         }
     }
 
@@ -139,9 +214,82 @@ fn reserve<T: bytemuck::Zeroable + Copy>(
     while blocks.len() < count {
         let bytes = len.saturating_mul(size_of::<T>());
         let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes };
-        blocks.push(AlignedBuf::zeroed(len).ok_or(out_of_memory)?);
+        // A short sequence fills little of the first block; with the second a long one is likely.
+        let block = match blocks.len() {
+            0 => AlignedBuf::zeroed(len),
+            _ => AlignedBuf::zeroed_in_large_pages(len),
+        };
+        blocks.push(block.ok_or(out_of_memory)?);
     }
     Ok(())
+}
+
+/// See [`KvCache::read`].
+fn read<T: Pod + Send, R: Read>(
+    blocks: &mut [AlignedBuf<T>],
+    team: &mut Team,
+    pieces: &[Vec<Range<usize>>],
+    open: impl Fn(usize) -> io::Result<R> + Sync,
+) -> Vec<io::Result<BlockSum>> {
+    let read_block = |block: usize, to: &mut [T]| {
+        let (mut input, mut hasher) = (open(block)?, Hasher::new());
+        for range in &pieces[block] {
+            let bytes = bytemuck::cast_slice_mut(&mut to[range.clone()]);
+            input.read_exact(bytes)?;
+            hasher.update(bytes);
+        }
+        Ok(hasher.finalize())
+    };
+    let mut read: Vec<_> = blocks.iter_mut().map(|block| (block, Ok(0))).collect();
+    let tasks = read.len();
+    team.pool.split(&mut read, 1, tasks, |first, run| {
+        for (block, (to, sum)) in (first..).zip(run) {
+            *sum = read_block(block, to);
+        }
+    });
+    read.into_iter().map(|(_, sum)| sum).collect()
+}
+
+/// See [`KvCache::slide`]; `half_head`: elements of a head's keys.
+fn slide<T: Copy + Send>(
+    blocks: &mut [AlignedBuf<T>],
+    half_head: usize,
+    team: &mut Team,
+    rope: &Rope,
+    widen: impl Fn(T) -> f32 + Sync,
+    narrow: impl Fn(f32) -> T + Sync,
+) {
+    let Some(after_first) = blocks.get_mut(1..) else { return };
+    after_first.rotate_left(1);
+    let (cos, sin) = rope.first();
+    for block in after_first {
+        let tasks = team.tasks(block.len());
+        team.pool.split(block, 2 * half_head, tasks, |_, heads| {
+            for head in heads.chunks_exact_mut(2 * half_head) {
+                for panel in head[..half_head].chunks_exact_mut(2 * cos.len() * LANES) {
+                    turn_back(panel, cos, sin, &widen, &narrow);
+                }
+            }
+        });
+    }
+}
+
+/// Turns keys of 16 positions, `[head_dim][16]`, back by an angle for each pair of features.
+fn turn_back<T: Copy>(
+    panel: &mut [T],
+    cos: &[f32],
+    sin: &[f32],
+    widen: impl Fn(T) -> f32,
+    narrow: impl Fn(f32) -> T,
+) {
+    let (first, second) = panel.split_at_mut(cos.len() * LANES);
+    let pairs = first.as_chunks_mut::<LANES>().0.iter_mut().zip(second.as_chunks_mut::<LANES>().0);
+    for ((first, second), (cos, sin)) in pairs.zip(cos.iter().zip(sin)) {
+        for (a, b) in first.iter_mut().zip(second) {
+            let (x, y) = (widen(*a), widen(*b));
+            (*a, *b) = (narrow(x * cos + y * sin), narrow(y * cos - x * sin));
+        }
+    }
 }
 
 /// Keys and values to be stored, `[kv heads * head_dim/16][rows][16]` each.

@@ -4,6 +4,7 @@ mod attention;
 mod forward;
 mod kv_cache;
 mod rope;
+mod saved;
 mod scratch;
 mod team;
 mod weights;
@@ -14,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use self::forward::Forward;
+pub use self::forward::Overflow;
 pub use self::kv_cache::KvDtype;
+pub(crate) use self::saved::BlockSum;
 use crate::error::{Error, Result};
 use crate::format::{Config, Layout};
 use crate::storage::Storage;

@@ -28,6 +28,11 @@ impl Rope {
         }
     }
 
+    /// Cosines and sines of the first position, `[head_dim / 2]` each.
+    pub(super) fn first(&self) -> (&[f32], &[f32]) {
+        (&self.cos[..self.half], &self.sin[..self.half])
+    }
+
     /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position.
     pub(super) fn rotate(&self, head: &mut [f32], rows: usize) {
         // Half a head is a multiple of 8 features: so many lie together in both halves.

@@ -14,9 +14,19 @@ const ALIGN: usize = 64;
 ///
 /// Large ones come from the operating system as untouched pages, so that memory is only spent where it is written.
 pub struct AlignedBuf<T> {
+    memory: Memory,
     start: NonNull<T>,
     len: usize,
     owns: PhantomData<T>,
+}
+
+/// Who gives the memory back.
+enum Memory {
+    /// Allocated, [`layout`] bytes; the buffer's start lies less than [`ALIGN`] bytes after it.
+    Heap(NonNull<u8>),
+    /// Mapped, for large pages; the map gives it back itself.
+    #[cfg(all(feature = "mmap", target_os = "linux"))]
+    Map { _map: memmap2::MmapMut },
 }
 
 // SAFETY: the buffer owns its memory alone and hands it out under the borrow rules of a `Vec<T>`.
@@ -27,13 +37,32 @@ unsafe impl<T: Sync> Sync for AlignedBuf<T> {}
 impl<T: Zeroable + Copy> AlignedBuf<T> {
     /// `len` zeroes, or `None` when there is no memory for them.
     pub fn zeroed(len: usize) -> Option<AlignedBuf<T>> {
-        let layout = layout::<T>(len)?;
-        if layout.size() == 0 {
-            return Some(AlignedBuf { start: NonNull::dangling(), len, owns: PhantomData });
+        // SAFETY: the layout's size is not zero: it has room to align the start in.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout::<T>(len)?) })?;
+        let offset = base.align_offset(ALIGN);
+        // SAFETY: `offset` is below ALIGN, and the layout has so many bytes more than `len` elements take.
+        let start = unsafe { base.add(offset) }.cast();
+        Some(AlignedBuf { memory: Memory::Heap(base), start, len, owns: PhantomData })
+    }
+
+    /// `len` zeroes like [`AlignedBuf::zeroed`]'s, in large pages where the system has them: for what is used as a whole,
+    /// since a large page is spent as a whole too.
+    pub fn zeroed_in_large_pages(len: usize) -> Option<AlignedBuf<T>> {
+        #[cfg(all(feature = "mmap", target_os = "linux"))]
+        if let Some(buffer) = Self::mapped(len) {
+            return Some(buffer);
         }
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        NonNull::new(start.cast()).map(|start| AlignedBuf { start, len, owns: PhantomData })
+        Self::zeroed(len)
+    }
+
+    #[cfg(all(feature = "mmap", target_os = "linux"))]
+    fn mapped(len: usize) -> Option<AlignedBuf<T>> {
+        let size = Layout::array::<T>(len).ok().filter(|layout| layout.size() > 0)?.size();
+        let mut map = memmap2::MmapMut::map_anon(size).ok()?;
+        map.advise(memmap2::Advice::HugePage).ok()?;
+        // A map starts on a page and holds zeroes, which are a `T` by `Zeroable`.
+        let start = NonNull::new(map.as_mut_ptr().cast())?;
+        Some(AlignedBuf { memory: Memory::Map { _map: map }, start, len, owns: PhantomData })
     }
 }
 
@@ -41,8 +70,8 @@ impl<T> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points to `len` elements that `zeroed` allocated and initialised (zeroes are a `T` by
-        // `Zeroable`), or dangles, aligned, with a size of zero; they live as long as `self`.
+        // SAFETY: `start` points to `len` elements that `zeroed` or `mapped` got, aligned and initialised (zeroes are a `T`
+        // by `Zeroable`); they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -56,14 +85,22 @@ impl<T> DerefMut for AlignedBuf<T> {
 
 impl<T> Drop for AlignedBuf<T> {
     fn drop(&mut self) {
-        let Some(layout) = layout::<T>(self.len).filter(|layout| layout.size() != 0) else { return };
-        // SAFETY: `zeroed` allocated `start` with this very layout; `T: Copy` there, so there is nothing to drop.
-        unsafe { dealloc(self.start.as_ptr().cast(), layout) }
+        #[allow(irrefutable_let_patterns)] // without maps
+        if let Memory::Heap(base) = self.memory
+            && let Some(layout) = layout::<T>(self.len)
+        {
+            // SAFETY: `zeroed` allocated `base` with this very layout; `T: Copy` there, so there is nothing to drop.
+            unsafe { dealloc(base.as_ptr(), layout) }
+        }
     }
 }
 
+/// Room for `len` elements and for aligning them. Asked for the alignment itself, the allocator would clear the memory by
+/// hand, and so touch every page of it.
 fn layout<T>(len: usize) -> Option<Layout> {
-    Layout::array::<T>(len).ok()?.align_to(ALIGN).ok()
+    const { assert!(align_of::<T>() <= ALIGN) };
+    let size = Layout::array::<T>(len).ok()?.size().checked_add(ALIGN)?;
+    Layout::from_size_align(size, 1).ok()
 }
 
 #[cfg(test)]
@@ -72,8 +109,11 @@ mod tests {
 
     #[test]
     fn buffers_are_zeroed_aligned_and_writable() {
-        for len in [0, 1, 15, 16, 1000, 1 << 20] {
-            let mut buffer = AlignedBuf::<f32>::zeroed(len).unwrap();
+        let buffers = [AlignedBuf::<f32>::zeroed, AlignedBuf::zeroed_in_large_pages];
+        for (len, make) in
+            [0, 1, 15, 16, 1000, 1 << 20].into_iter().flat_map(|len| buffers.map(|make| (len, make)))
+        {
+            let mut buffer = make(len).unwrap();
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
             assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(64));

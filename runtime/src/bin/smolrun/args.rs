@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use smolrun::KvDtype;
+use smolrun::{KvDtype, Overflow};
 
 use crate::sampling::SamplingArgs;
 
@@ -112,6 +112,24 @@ pub(crate) enum Kv {
     F16,
 }
 
+/// What to do when the context is full.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OverflowArg {
+    /// End with finish_reason "context".
+    Stop,
+    /// Forget the oldest 256 tokens after the first 256, and go on.
+    Slide,
+}
+
+impl From<OverflowArg> for Overflow {
+    fn from(overflow: OverflowArg) -> Overflow {
+        match overflow {
+            OverflowArg::Stop => Overflow::Stop,
+            OverflowArg::Slide => Overflow::Slide,
+        }
+    }
+}
+
 impl Kv {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -152,6 +170,12 @@ pub(crate) struct GenerateArgs {
     /// How keys and values are kept.
     #[arg(long, value_enum, default_value_t = Kv::F32)]
     pub(crate) kv: Kv,
+    /// What to do when the context is full: stop, or forget the oldest 256 tokens after the first 256.
+    #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
+    pub(crate) overflow: OverflowArg,
+    /// Go on from the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompt_cache: Option<PathBuf>,
     /// Render the blob's chat template around the prompt.
     #[arg(long)]
     pub(crate) chat: bool,

@@ -62,16 +62,23 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
         verify(model.storage(), model.layout(), args.threads, &|_| ())
             .map_err(|error| format!("{}: {error}", blob.display()))?;
     }
-    let mut session = Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()))?;
+    let mut session = Session::new(
+        &model,
+        session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()),
+    )?;
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
+    let kept = match &args.prompt_cache {
+        Some(file) => resume(&mut session, file, &prompt_ids)?,
+        None => 0,
+    };
     let options = options(args, &model, &interrupt::cancel_token()?);
 
     let tokenizer = model.tokenizer();
     let mut logprobs = args.logprobs.map(|_| Vec::new());
     let (mut ids, mut text) = (Vec::new(), String::new());
     let mut stdout = io::stdout().lock();
-    let mut generator = session.generate(&prompt_ids, options)?;
+    let mut generator = session.generate(&prompt_ids[kept..], options)?;
     for token in generator.by_ref() {
         let token = token?;
         stopwatch.lap();
@@ -86,7 +93,13 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
         }
     }
     let finish_reason = generator.finish_reason().unwrap_or(FinishReason::Length);
-    let timings = stopwatch.timings(prompt_ids.len());
+    let timings = stopwatch.timings(prompt_ids.len(), kept, &session);
+    if let Some(file) = &args.prompt_cache
+        && kept + 1 < prompt_ids.len()
+    {
+        session.truncate(prompt_ids.len());
+        session.save(file)?;
+    }
     if args.stats {
         timings.print(&session);
     }
@@ -100,6 +113,15 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
     writeln!(stdout)?;
     let is_interrupted = finish_reason == FinishReason::Cancelled;
     Ok(if is_interrupted { INTERRUPTED.into() } else { ExitCode::SUCCESS })
+}
+
+/// Loads what an earlier run left in `file`, if there is one, and returns how many of the prompt's tokens need not be
+/// run again.
+fn resume(session: &mut Session, file: &Path, prompt_ids: &[u32]) -> smolrun::Result<usize> {
+    if file.exists() {
+        session.load(file)?;
+    }
+    Ok(session.keep_common_prefix(prompt_ids))
 }
 
 fn options(args: &GenerateArgs, model: &Model, cancel: &CancelToken) -> GenerateOptions {

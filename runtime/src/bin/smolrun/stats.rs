@@ -19,6 +19,8 @@ pub(crate) struct Timings {
     open_ms: f64,
     /// Tokens of the prompt.
     prompt_tokens: usize,
+    /// Those of them that `--prompt-cache` knew.
+    cached_tokens: usize,
     /// From there to the first token: encoding the prompt and running it.
     prompt_ms: f64,
     /// From the start of the process to the first token.
@@ -35,6 +37,8 @@ pub(crate) struct Timings {
     token_p99_ms: Option<f64>,
     /// The process's largest resident memory, where the system tells (Linux).
     peak_rss_bytes: Option<u64>,
+    /// Memory that keys and values have.
+    kv_bytes: usize,
 }
 
 impl Stopwatch {
@@ -48,7 +52,7 @@ impl Stopwatch {
         self.tokens.push(Instant::now());
     }
 
-    pub(crate) fn timings(&self, prompt_tokens: usize) -> Timings {
+    pub(crate) fn timings(&self, prompt_tokens: usize, cached_tokens: usize, session: &Session) -> Timings {
         let first = self.tokens.first().copied().unwrap_or(self.opened);
         let last = self.tokens.last().copied().unwrap_or(first);
         let mut steps: Vec<_> = self.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -58,6 +62,7 @@ impl Stopwatch {
         Timings {
             open_ms: millis(self.opened - self.start),
             prompt_tokens,
+            cached_tokens,
             prompt_ms: millis(first - self.opened),
             first_token_ms: millis(first - self.start),
             tokens: self.tokens.len(),
@@ -67,6 +72,7 @@ impl Stopwatch {
             token_p95_ms: percentile(95),
             token_p99_ms: percentile(99),
             peak_rss_bytes: peak_rss_bytes(),
+            kv_bytes: session.cache_bytes(),
         }
     }
 }
@@ -77,7 +83,8 @@ impl Timings {
             Some(number) => format!("{number:.2} {unit}"),
             None => "-".to_owned(),
         };
-        let prompt_speed = (self.tokens > 0).then(|| self.prompt_tokens as f64 / (self.prompt_ms / 1e3));
+        let prompt_speed = (self.tokens > 0)
+            .then(|| (self.prompt_tokens - self.cached_tokens) as f64 / (self.prompt_ms / 1e3));
         eprintln!();
         eprintln!("open          {:9.2} ms", self.open_ms);
         eprintln!(
@@ -103,7 +110,7 @@ impl Timings {
         eprintln!(
             "memory        peak RSS {}, KV cache {:.2} MB",
             or_dash(rss, "MB"),
-            session.cache_bytes() as f64 / 1e6
+            self.kv_bytes as f64 / 1e6
         );
         eprintln!("computed with {} threads, {}", session.threads(), session.kernels().name());
     }

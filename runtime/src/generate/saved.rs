@@ -1,0 +1,201 @@
+//! A session in a file, so that a long beginning costs nothing the next time.
+//!
+//! The file is a header of 64 bytes, the tokens, the CRC-32 of each block of the cache, the SHA-256 of all that so far,
+//! and the blocks. All integers are little-endian.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | `SMOLKV`, CR, LF |
+//! | 8 | 4 | version of this layout, 1 |
+//! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16 |
+//! | 16 | 4 | tokens |
+//! | 20 | 4 | 1 if tokens were forgotten after the first block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
+//! | 24 | 8 | 0 |
+//! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::model::{BlockSum, KvDtype};
+
+/// How often this process saved a session: so that no two write the same temporary file.
+static SAVES: AtomicU64 = AtomicU64::new(0);
+
+const MAGIC: [u8; 8] = *b"SMOLKV\r\n";
+const VERSION: u32 = 1;
+const HEADER_LEN: usize = 64;
+const SUM_LEN: usize = size_of::<BlockSum>();
+const HASH_LEN: usize = 32;
+
+impl Session {
+    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first.
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}-{}.tmp", std::process::id(), SAVES.fetch_add(1, Ordering::Relaxed)));
+        let result = self.write(Path::new(&temporary)).and_then(|()| fs::rename(&temporary, path));
+        result.map_err(|source| {
+            let _ = fs::remove_file(&temporary); // where even that fails, the first error is the one to tell
+            Error::Io { path: path.into(), source }
+        })
+    }
+
+    /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
+    /// the same way. After an error the sequence is empty.
+    ///
+    /// [`Session::keep_common_prefix`] then tells which tokens of a prompt are still to be fed.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let result = self.read(path);
+        if result.is_err() {
+            self.truncate(0);
+        }
+        result.map_err(|problem| match problem {
+            Problem::Io(source) => Error::Io { path: path.into(), source },
+            Problem::Content(problem) => Error::SavedSession { path: path.into(), problem },
+            Problem::Other(error) => error,
+        })
+    }
+
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        let mut head = self.header().to_vec();
+        head.extend(self.tokens().iter().flat_map(|id| id.to_le_bytes()));
+        head.extend(self.forward.sum_cache().iter().flat_map(|sum| sum.to_le_bytes()));
+        let hash = Sha256::digest(&head);
+        head.extend(hash);
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&head)?;
+        self.forward.write_cache(&mut file)?;
+        file.into_inner()?.sync_all()
+    }
+
+    fn header(&self) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&dtype_code(self.forward.kv_dtype()).to_le_bytes());
+        header[16..20].copy_from_slice(&(self.position() as u32).to_le_bytes());
+        header[20..24].copy_from_slice(&u32::from(self.forward.has_gap()).to_le_bytes());
+        header[32..].copy_from_slice(&self.model().layout().header.directory_sha256);
+        header
+    }
+
+    fn read(&mut self, path: &Path) -> Checked<()> {
+        let mut file = File::open(path)?;
+        let found = file.metadata()?.len();
+        if found < HEADER_LEN as u64 {
+            return Err(content(format!("{found} bytes are less than a header's {HEADER_LEN}")));
+        }
+        let mut head = vec![0; HEADER_LEN];
+        file.read_exact(&mut head)?;
+        let (count, has_gap) = self.check_header(&head)?;
+
+        // The header is known to be this model's and `count` to fit its context: the rest is no larger than the cache.
+        let lens: Vec<usize> = self.forward.block_lens(count).collect();
+        let head_len = HEADER_LEN + count * size_of::<u32>() + lens.len() * SUM_LEN + HASH_LEN;
+        let expected = (head_len + lens.iter().sum::<usize>()) as u64;
+        if found != expected {
+            return Err(content(format!("expected {expected} bytes for {count} tokens, found {found}")));
+        }
+        head.resize(head_len, 0);
+        file.read_exact(&mut head[HEADER_LEN..])?;
+        let head_len = head_len - HASH_LEN;
+        let (head, hash) = head.split_at(head_len);
+        if Sha256::digest(head).as_slice() != hash {
+            return Err(content("the tokens do not have the hash that was written with them".into()));
+        }
+        let (tokens, sums) = head[HEADER_LEN..].split_at(count * size_of::<u32>());
+        let tokens = self.check_tokens(tokens)?;
+        // Each thread reads blocks through a handle of its own.
+        let open = |block: usize| {
+            let mut file = File::open(path)?;
+            let start = head_len + HASH_LEN + lens[..block].iter().sum::<usize>();
+            file.seek(SeekFrom::Start(start as u64))?;
+            Ok(file)
+        };
+        let found = self.forward.read_cache(tokens, has_gap, open)?;
+        for (block, (found, sum)) in found.into_iter().zip(sums.chunks_exact(SUM_LEN)).enumerate() {
+            if found?.to_le_bytes() != sum {
+                return Err(content(format!(
+                    "block {block} does not have the checksum that was written with it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of tokens, and whether some were forgotten.
+    fn check_header(&self, head: &[u8]) -> Checked<(usize, bool)> {
+        let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let limit = self.model().config().max_position_embeddings;
+        let kept = self.forward.kv_dtype();
+        let (count, gap) = (number(16) as usize, number(20));
+        let checks = [
+            (head[..8] == MAGIC, "it does not begin as one".to_owned()),
+            (number(8) == VERSION, format!("version: expected {VERSION}, found {}", number(8))),
+            (
+                head[32..64] == self.model().layout().header.directory_sha256,
+                "it was saved with another blob".to_owned(),
+            ),
+            (
+                number(12) == dtype_code(kept),
+                format!("keys and values: expected {} ({kept:?}), found {}", dtype_code(kept), number(12)),
+            ),
+            (count <= limit, format!("{count} tokens are more than the context's {limit}")),
+            (gap <= 1 && number(24) == 0 && number(28) == 0, "a field that is 0 or 1 is neither".to_owned()),
+        ];
+        match checks.into_iter().find(|(is_right, _)| !is_right) {
+            Some((_, problem)) => Err(content(problem)),
+            None => Ok((count, gap == 1)),
+        }
+    }
+
+    fn check_tokens(&self, bytes: &[u8]) -> Checked<Vec<u32>> {
+        let vocab_size = self.model().config().vocab_size;
+        let tokens: Vec<u32> = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        match tokens.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(id) => {
+                Err(content(format!("token id {id} is not below the vocabulary's size, {vocab_size}")))
+            }
+            None => Ok(tokens),
+        }
+    }
+}
+
+fn dtype_code(dtype: KvDtype) -> u32 {
+    match dtype {
+        KvDtype::F32 => 0,
+        KvDtype::F16 => 1,
+    }
+}
+
+/// What can be wrong with a file.
+enum Problem {
+    Io(io::Error),
+    Content(String),
+    Other(Error),
+}
+
+type Checked<T> = std::result::Result<T, Problem>;
+
+fn content(problem: String) -> Problem {
+    Problem::Content(problem)
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Io(error)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        Problem::Other(error)
+    }
+}
