@@ -79,6 +79,11 @@ impl Fields<'_> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
+    /// The value of `field`, where null does not count as absent.
+    pub fn optional_or_null(&self, field: &str) -> Option<Value> {
+        self.map.get(field).cloned()
+    }
+
     /// The value of `field` as a `T`, which errors call `expected`.
     pub fn optional<T: DeserializeOwned>(&self, field: &str, expected: &str) -> Result<Option<T>> {
         let Some(value) = self.value(field) else { return Ok(None) };

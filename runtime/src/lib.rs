@@ -32,7 +32,7 @@ mod verify;
 
 pub use self::error::{Error, Result};
 #[cfg(feature = "chat")]
-pub use self::generate::Message;
+pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::generate::{
     Alternative, CancelToken, FinishReason, GenerateOptions, Generator, Logprobs, Sampler, SamplerStep,
     Sampling, Score, Session, SessionOptions, TextStream, Token,

@@ -1,0 +1,159 @@
+//! From messages to a prompt, by the checkpoint's own Jinja template.
+//!
+//! **What a message says never becomes a control token**, whatever it spells: before the template sees it, a guard
+//! character is put into everything in it that could be read as one, and the tokenizer takes the guard out again after
+//! it has looked for control tokens. What the template itself writes is parsed.
+
+mod date;
+mod guard;
+mod json;
+mod python;
+mod template;
+
+use std::time::SystemTime;
+
+use self::guard::guard_text;
+pub use self::template::ChatTemplate;
+use crate::error::{Error, Result};
+use crate::model::Model;
+
+/// Unicode's noncharacters: the guard is one of them that occurs nowhere in the conversation.
+const GUARDS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user` or `assistant`, or what else the template knows.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into() }
+    }
+}
+
+/// What a template is told besides the messages.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ChatOptions {
+    /// Whether the text ends with what begins the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// The time that `strftime_now` tells, in UTC. Without it a template finds `strftime_now` undefined: the library
+    /// has no clock, and the same messages give the same prompt.
+    pub now: Option<SystemTime>,
+    /// Variables of the template by name, such as `enable_thinking`.
+    pub variables: Vec<(String, TemplateVariable)>,
+}
+
+/// The value of a template's variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TemplateVariable {
+    /// True or false.
+    Flag(bool),
+    /// A text, parsed for control tokens as the template's own text is.
+    Text(String),
+}
+
+impl From<bool> for TemplateVariable {
+    fn from(flag: bool) -> TemplateVariable {
+        TemplateVariable::Flag(flag)
+    }
+}
+
+impl From<&str> for TemplateVariable {
+    fn from(text: &str) -> TemplateVariable {
+        TemplateVariable::Text(text.to_owned())
+    }
+}
+
+impl Default for ChatOptions {
+    fn default() -> ChatOptions {
+        ChatOptions { add_generation_prompt: true, now: None, variables: Vec::new() }
+    }
+}
+
+impl ChatOptions {
+    /// These options, with or without what begins the assistant's answer.
+    pub fn add_generation_prompt(self, add_generation_prompt: bool) -> ChatOptions {
+        ChatOptions { add_generation_prompt, ..self }
+    }
+
+    /// These options with the time that it is.
+    pub fn now(self, now: SystemTime) -> ChatOptions {
+        ChatOptions { now: Some(now), ..self }
+    }
+
+    /// These options with a variable more; of two with one name the last counts.
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<TemplateVariable>) -> ChatOptions {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+}
+
+impl Model {
+    /// Renders the blob's chat template over `messages`, followed by what begins the assistant's answer, and encodes it.
+    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        self.encode_chat_with(messages, &ChatOptions::default())
+    }
+
+    /// As [`Model::encode_chat`], with options.
+    pub fn encode_chat_with(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>> {
+        let (text, guard) = self.render_guarded(messages, options)?;
+        self.tokenizer().encode_guarded(&text, guard)
+    }
+
+    /// The text that [`Model::encode_chat_with`] encodes. Control tokens that a message spells cannot be told from the
+    /// template's in it.
+    pub fn render_chat(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        let (text, guard) = self.render_guarded(messages, options)?;
+        Ok(text.replace(guard, ""))
+    }
+
+    fn render_guarded(&self, messages: &[Message], options: &ChatOptions) -> Result<(String, char)> {
+        let template = self.chat_template()?.ok_or_else(|| Error::Template {
+            problem: "the blob has none: its checkpoint is no chat model".into(),
+        })?;
+        let tokenizer = self.tokenizer();
+        let controls: Vec<&str> = tokenizer.special_tokens()?.into_iter().map(|(_, text)| text).collect();
+        let guard = find_guard(template, messages)?;
+        let guarded = |text: &str| guard_text(text, &controls, guard);
+        let messages = messages.iter().map(|said| Message::new(guarded(&said.role), guarded(&said.content)));
+        let mut all = self.token_variables()?;
+        all.extend_from_slice(&options.variables);
+        let options = ChatOptions { variables: all, ..options.clone() };
+        let text = ChatTemplate::new(template)?.render(&messages.collect::<Vec<_>>(), &options)?;
+        Ok((text, guard))
+    }
+
+    /// `bos_token` and `eos_token` by the config; a template says itself where the checkpoint calls others so.
+    fn token_variables(&self) -> Result<Vec<(String, TemplateVariable)>> {
+        let config = self.config();
+        let tokens =
+            [("bos_token", config.bos_token_id), ("eos_token", config.eos_token_ids.first().copied())];
+        let tokenizer = self.tokenizer();
+        let named = tokens.into_iter().filter_map(|(name, id)| Some((name, id?)));
+        named
+            .map(|(name, id)| {
+                let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
+                Ok((name.to_owned(), TemplateVariable::Text(text)))
+            })
+            .collect()
+    }
+}
+
+/// A character that is neither in the template nor in a message.
+fn find_guard(template: &str, messages: &[Message]) -> Result<char> {
+    let is_free = |guard: &char| {
+        let mut texts = messages.iter().flat_map(|message| [&message.role, &message.content]);
+        !template.contains(*guard) && !texts.any(|text| text.contains(*guard))
+    };
+    GUARDS
+        .into_iter()
+        .find(is_free)
+        .ok_or_else(|| Error::Template { problem: "the messages use all of Unicode's noncharacters".into() })
+}
