@@ -2,7 +2,7 @@
 # Everything that must hold before a change lands; what CI runs.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: rustup components, two cargo tools, what scripts/test_targets.sh needs, and the real model into a cache of its own
+# Installs what it needs and lacks: rustup components, two cargo tools, tmux, what scripts/test_targets.sh needs, and the real model into a cache of its own
 # (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,6 +29,13 @@ install_python() {
     apt-get update -q && apt-get install -q -y --no-install-recommends python3 python3-venv
 }
 
+# tests/terminal.rs talks to smolrun as a user would.
+install_tmux() {
+    command -v tmux >/dev/null && return
+    step "tmux, by apt"
+    apt-get update -q && apt-get install -q -y --no-install-recommends tmux
+}
+
 fetch_real_model() {
     [[ -n ${SMOL_REAL_MODEL:-} ]] && return
     export SMOL_REAL_MODEL=$cache/$real_model
@@ -38,6 +45,7 @@ fetch_real_model() {
 
 step "tools and the real model"
 install_tools
+install_tmux
 fetch_real_model
 
 step "format, lints, unused dependencies, documentation"

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use smolconv::Options;
 use smolrun::format::Dtype;
 
@@ -73,6 +74,16 @@ pub(crate) enum Command {
         /// Say nothing but errors
         #[arg(short, long)]
         quiet: bool,
+    },
+    /// Print completions for a shell to standard output
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write man pages to a directory, made if it is not there
+    Man {
+        /// The directory
+        directory: PathBuf,
     },
 }
 

@@ -2,12 +2,14 @@
 
 mod args;
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{ExitCode, exit};
 use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 use smolconv::{Error, Progress, convert, inspect, temp_file, verify};
 
 use self::args::{Cli, Command, Convert};
@@ -30,6 +32,8 @@ fn run(cli: &Cli) -> Result<(), Error> {
     match (&cli.command, &cli.convert) {
         (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
         (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
+        (Some(Command::Completions { shell }), _) => run_completions(*shell),
+        (Some(Command::Man { directory }), _) => run_man(directory),
         (None, Some(convert)) => run_convert(convert),
         (None, None) => {
             Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE").exit()
@@ -59,8 +63,24 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
 fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
     let found = inspect::inspect(blob)?;
     let text = if json { format!("{found:#}\n") } else { inspect::to_text(&found) };
+    print(text.as_bytes())
+}
+
+fn run_completions(shell: Shell) -> Result<(), Error> {
+    let mut script = Vec::new(); // the generator panics where it cannot write
+    clap_complete::generate(shell, &mut Cli::command(), "smolconv", &mut script);
+    print(&script)
+}
+
+fn run_man(directory: &Path) -> Result<(), Error> {
+    let result =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    result.map_err(|source| Error::Io { path: directory.to_owned(), source })
+}
+
+fn print(bytes: &[u8]) -> Result<(), Error> {
     // A reader that has seen enough, such as `head`, is no failure.
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(bytes) {
         Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::Io { path: "standard output".into(), source })
         }

@@ -31,12 +31,12 @@ pub mod tokenizer;
 mod verify;
 
 pub use self::error::{Error, Result};
-#[cfg(feature = "chat")]
-pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::generate::{
     Alternative, CancelToken, FinishReason, GenerateOptions, Generator, Logprobs, Sampler, SamplerStep,
     Sampling, Score, Session, SessionOptions, TextStream, Token,
 };
+#[cfg(feature = "chat")]
+pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::kernels::Kernels;
 pub use self::machine::Machine;
 pub use self::model::{KvDtype, Model, Overflow};

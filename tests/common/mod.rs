@@ -5,6 +5,7 @@ mod checkpoint;
 mod models;
 mod programs;
 mod temp_dir;
+mod terminal;
 mod tokenizer;
 
 pub use self::blob::{Blob, Part};
@@ -12,4 +13,5 @@ pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
 pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository, tales};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
+pub use self::terminal::Terminal;
 pub use self::tokenizer::tokenizer;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use smolrun::{KvDtype, Overflow};
 
 use crate::sampling::SamplingArgs;
@@ -18,10 +19,12 @@ use crate::sampling::SamplingArgs;
     after_help = "\
 Examples:
   smolrun tales.bin \"Once upon a time\" --temperature 0.7 --top-p 0.9 --seed 1
+  smolrun smol.bin
   smolrun smol.bin --chat \"What is the capital of France?\"
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
+  smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted. SMOLRUN_ISA=scalar|avx2|avx512|neon
 forces an instruction set."
@@ -74,6 +77,16 @@ pub(crate) enum Command {
     },
     /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
     Bench(BenchArgs),
+    /// Print completions for a shell to standard output.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write man pages to a directory, made if it is not there.
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
 }
 
 #[derive(ClapArgs, Debug)]
@@ -153,9 +166,8 @@ pub(crate) struct GenerateArgs {
     /// The blob that smolconv wrote.
     #[arg(required = true)]
     pub(crate) blob: Option<PathBuf>,
-    /// The text to continue; "-" reads it from standard input.
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prompt: String,
+    /// The text to continue; "-" reads it from standard input. Without one, on a terminal, a conversation begins.
+    pub(crate) prompt: Option<String>,
     /// Most tokens to generate.
     #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
     pub(crate) max_tokens: usize,
@@ -179,8 +191,8 @@ pub(crate) struct GenerateArgs {
     /// Render the blob's chat template around the prompt.
     #[arg(long)]
     pub(crate) chat: bool,
-    /// The system message before the prompt.
-    #[arg(long, requires = "chat", value_name = "TEXT")]
+    /// The system message before the prompt, or of the conversation.
+    #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Parse control tokens such as <|im_start|> in the prompt.
     #[arg(long, conflicts_with = "chat")]

@@ -1,18 +1,21 @@
 //! `smolrun BLOB [PROMPT]`: continue a text.
 
 use std::error::Error;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use serde::Serialize;
 use smolrun::{
-    CancelToken, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens,
-    Tokenizer, verify,
+    CancelToken, ChatOptions, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions,
+    SpecialTokens, Tokenizer, verify,
 };
 
-use crate::args::GenerateArgs;
+use crate::args::{Args, GenerateArgs};
+use crate::chat;
 use crate::interrupt::{self, INTERRUPTED};
 use crate::stats::{Stopwatch, Timings};
 
@@ -56,6 +59,11 @@ impl Logprobs {
 }
 
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<dyn Error>> {
+    let is_conversation = is_conversation(args);
+    if args.system.is_some() && !args.chat && !is_conversation {
+        let problem = "--system needs --chat, or a conversation on a terminal";
+        Args::command().error(ErrorKind::MissingRequiredArgument, problem).exit();
+    }
     let blob = args.blob.as_deref().ok_or("no blob was named")?;
     let model = open(blob, args.no_mmap)?;
     if args.verify {
@@ -66,6 +74,10 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
         &model,
         session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()),
     )?;
+    if is_conversation {
+        chat::run(args, session, blob)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut stopwatch = Stopwatch::new(start);
     let prompt_ids = encode_prompt(args, &model)?;
     let kept = match &args.prompt_cache {
@@ -124,7 +136,12 @@ fn resume(session: &mut Session, file: &Path, prompt_ids: &[u32]) -> smolrun::Re
     Ok(session.keep_common_prefix(prompt_ids))
 }
 
-fn options(args: &GenerateArgs, model: &Model, cancel: &CancelToken) -> GenerateOptions {
+/// Whether someone sits at the terminal and has asked for nothing yet.
+fn is_conversation(args: &GenerateArgs) -> bool {
+    args.prompt.is_none() && !args.json && io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+pub(crate) fn options(args: &GenerateArgs, model: &Model, cancel: &CancelToken) -> GenerateOptions {
     let options = GenerateOptions::default()
         .max_tokens(args.max_tokens)
         .sampling(args.sampling.sampling(model))
@@ -153,7 +170,7 @@ pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
 }
 
 fn encode_prompt(args: &GenerateArgs, model: &Model) -> Result<Vec<u32>, Box<dyn Error>> {
-    let mut prompt = args.prompt.clone();
+    let mut prompt = args.prompt.clone().unwrap_or_default();
     if prompt == "-" {
         prompt.clear();
         io::stdin().read_to_string(&mut prompt).map_err(|error| format!("standard input: {error}"))?;
@@ -161,7 +178,7 @@ fn encode_prompt(args: &GenerateArgs, model: &Model) -> Result<Vec<u32>, Box<dyn
     if args.chat {
         let system = args.system.as_ref().map(|text| Message::new("system", text));
         let messages: Vec<_> = system.into_iter().chain([Message::new("user", prompt)]).collect();
-        return Ok(model.encode_chat(&messages)?);
+        return Ok(model.encode_chat_with(&messages, &ChatOptions::default().now(SystemTime::now()))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
     let ids = model.tokenizer().encode(&prompt, special)?;

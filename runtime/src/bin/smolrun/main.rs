@@ -2,11 +2,13 @@
 
 mod args;
 mod bench;
+mod chat;
 mod generate;
 mod interrupt;
 mod lines;
 mod sampling;
 mod score;
+mod shell;
 mod stats;
 
 use std::error::Error;
@@ -43,6 +45,8 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
         Command::Score { blob, threads } => score::score(&blob, threads),
         Command::Bench(args) => bench::run(&args),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { directory } => shell::man(&directory),
     }
 }
 
