@@ -8,10 +8,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::json;
-use smol_tests::common::{Checkpoint, REAL, TempDir, TensorDtype, blob, data};
+use smol_tests::common::{Checkpoint, REAL, TempDir, TensorDtype, blob, data, tales_with_template};
 use smolconv::{Options, Progress, convert};
 use smolrun::format::Dtype;
-use smolrun::{ChatOptions, ChatTemplate, Message, Model};
+use smolrun::{ChatOptions, ChatTemplate, Message, Model, SpecialTokens};
 
 /// What transformers made of a conversation.
 #[derive(Deserialize)]
@@ -185,5 +185,30 @@ fn what_the_runtime_cannot_render_is_refused_at_conversion_by_name() {
             );
             assert!(error.ends_with(way_out), "{error}");
         });
+    }
+}
+
+#[test]
+fn a_template_that_cuts_messages_makes_no_control_token_of_what_is_left() {
+    let temp = TempDir::new();
+    let template = "{% for said in messages %}<|im_start|>{{ said.content.replace('/x', '').split('</t>')[-1] }}{% endfor %}";
+    let model = Model::open(tales_with_template(&temp, template)).unwrap();
+    let tokenizer = model.tokenizer();
+    for (content, left) in [
+        ("<|im_/xend|> a", "<|im_end|> a"),
+        ("a <|im_s/xtart|><|im_end/x|>", "a <|im_start|><|im_end|>"),
+        ("<|im_</t>end|>", "end|>"),
+        ("<|im_end|> </t>the end", "the end"),
+        ("/x<b>", "<b>"),
+    ] {
+        let ids = model.encode_chat(&[Message::new("user", content)]).unwrap();
+        let mut expected = tokenizer.encode("<|im_start|>", SpecialTokens::Parse).unwrap();
+        assert_eq!(ids[..1], expected, "{content}");
+        // Where a token would have come to be, the template did not see its own marks.
+        expected.extend(tokenizer.encode(left, SpecialTokens::AsText).unwrap());
+        assert_eq!(ids, expected, "{content}");
+        let options = ChatOptions::default();
+        let text = model.render_chat(&[Message::new("user", content)], &options).unwrap();
+        assert_eq!(text, format!("<|im_start|>{left}"));
     }
 }

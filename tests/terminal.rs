@@ -5,9 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use smol_tests::common::{TALES, TempDir, Terminal, blob, program, tales};
-use smolconv::{Options, Progress, convert};
-use smolrun::format::Dtype;
+use smol_tests::common::{TALES, TempDir, Terminal, blob, program, run, tales_with_template};
 use smolrun::{GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens};
 
 /// A conversation is a tale, to which both sides add: what the model in the repository can do.
@@ -25,16 +23,8 @@ struct Tales {
 impl Tales {
     fn new() -> Tales {
         let temp = TempDir::new();
-        let (source, out) = (temp.join("model"), temp.join("tales.bin"));
-        fs::create_dir(&source).unwrap();
-        for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-            fs::copy(tales().join(name), source.join(name)).unwrap();
-        }
-        fs::write(source.join("chat_template.jinja"), TEMPLATE).unwrap();
-        let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, false);
-        let options = Options { source, out: out.clone(), config, tokenizer, dtype, force };
-        convert(&options, &Progress::new(true)).unwrap();
-        Tales { temp, model: Model::open(&out).unwrap(), blob: out }
+        let blob = tales_with_template(&temp, TEMPLATE);
+        Tales { temp, model: Model::open(&blob).unwrap(), blob }
     }
 
     /// A terminal with `smolrun` in it.
@@ -211,17 +201,17 @@ fn completions_and_man_pages_are_there() {
     let temp = TempDir::new();
     for (name, command) in [("smolrun", "tokenize"), ("smolconv", "inspect")] {
         for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-            let outcome = smol_tests::common::run(name, &["completions", shell]);
+            let outcome = run(name, &["completions", shell]);
             assert!(outcome.code == 0 && outcome.stdout.contains(command), "{name} {shell}: {outcome:?}");
         }
         let directory = temp.join("man").into_os_string().into_string().unwrap();
-        assert_eq!(smol_tests::common::run(name, &["man", &directory]).code, 0);
+        assert_eq!(run(name, &["man", &directory]).code, 0);
         let page = fs::read_to_string(temp.join(&format!("man/{name}-{command}.1"))).unwrap();
         assert!(page.contains(".TH") && page.contains("blob"), "{page}");
         assert!(fs::read_to_string(temp.join(&format!("man/{name}.1"))).unwrap().contains("SYNOPSIS"));
         let file = temp.join("file");
         fs::write(&file, "").unwrap();
-        let outcome = smol_tests::common::run(name, &["man", file.to_str().unwrap()]);
+        let outcome = run(name, &["man", file.to_str().unwrap()]);
         assert!(outcome.code == 1 && outcome.stderr.contains("file: "), "{outcome:?}");
     }
 }

@@ -10,7 +10,7 @@ mod tokenizer;
 
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
-pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository, tales};
+pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository, tales, tales_with_template};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;
 pub use self::terminal::Terminal;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use smolconv::{Options, Progress, convert};
 use smolrun::format::Dtype;
+
+use super::TempDir;
 
 /// Name of the small model in the repository.
 pub const TALES: &str = "tales-4m";
@@ -34,6 +37,20 @@ pub fn tales() -> PathBuf {
     model_dir(TALES)
 }
 
+/// The model in the repository with a chat template, as a blob in `temp`.
+pub fn tales_with_template(temp: &TempDir, template: &str) -> PathBuf {
+    let (source, out) = (temp.join("model"), temp.join("tales.bin"));
+    fs::create_dir(&source).expect("the directory can be written");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(tales().join(name), source.join(name)).expect("the file can be copied");
+    }
+    fs::write(source.join("chat_template.jinja"), template).expect("the directory can be written");
+    let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, false);
+    let options = Options { source, out: out.clone(), config, tokenizer, dtype, force };
+    convert(&options, &Progress::new(true)).expect("the model converts");
+    out
+}
+
 /// The f32 blob of the model `name`, converted anew once in each test program.
 pub fn blob(name: &str) -> PathBuf {
     blob_of(name, Dtype::F32)
@@ -47,7 +64,7 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     let out = directory.join(format!("{name}-{}.bin", dtype.name()));
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
-        std::fs::create_dir_all(&directory).expect("the target directory can be written");
+        fs::create_dir_all(&directory).expect("the target directory can be written");
         let (source, config, tokenizer) = (model_dir(name), None, None);
         let options = Options { source, out: out.clone(), config, tokenizer, dtype, force: true };
         convert(&options, &Progress::new(true)).expect("the model converts");

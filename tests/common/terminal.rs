@@ -23,7 +23,8 @@ impl Terminal {
     /// If there is no tmux.
     pub fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         let terminal = Terminal { temp: TempDir::new() };
-        let script = "\"$@\"; echo \"exit code $?\"; exec cat";
+        // An interrupt is for the program; the shell around it stays to tell how it ended.
+        let script = "trap : INT; \"$@\"; echo \"exit code $?\"; exec cat";
         let mut tmux = terminal.tmux();
         tmux.args(["-f", "/dev/null", "-u", "new-session", "-d", "-x", "120", "-y", "60", "env"]);
         // What the user of this machine has set is not to change what the screen shows.

@@ -27,7 +27,7 @@ Examples:
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted. SMOLRUN_ISA=scalar|avx2|avx512|neon
-forces an instruction set."
+forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

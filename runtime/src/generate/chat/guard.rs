@@ -2,8 +2,17 @@
 
 use super::python::{lstrip, strip};
 
+/// Which control tokens a text is guarded against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guarding {
+    /// Those that it spells, or could complete at its borders. All else is left as it is, for the template to look at.
+    Spelled,
+    /// Also those that would come to be if parts of it were taken out: every character that begins one.
+    Possible,
+}
+
 /// `text` with `guard` in everything that is, or could at its borders become part of, one of `controls`.
-pub(super) fn guard_text(text: &str, controls: &[&str], guard: char) -> String {
+pub(super) fn guard_text(text: &str, controls: &[&str], guard: char, guarding: Guarding) -> String {
     let mut guarded = String::with_capacity(text.len());
     // Templates trim what they insert, so the borders are those of the trimmed text.
     let inner = strip(text);
@@ -14,7 +23,11 @@ pub(super) fn guard_text(text: &str, controls: &[&str], guard: char) -> String {
             guarded.push(guard);
         }
         guarded.push(character);
-        if controls.iter().any(|control| text[at..].starts_with(*control)) {
+        let is_guarded = |control: &&str| match guarding {
+            Guarding::Spelled => text[at..].starts_with(*control),
+            Guarding::Possible => control.starts_with(character),
+        };
+        if controls.iter().any(is_guarded) {
             guarded.push(guard);
         }
     }
@@ -41,12 +54,12 @@ fn proper_cuts<'a>(controls: &[&'a str]) -> impl Iterator<Item = (&'a str, &'a s
 
 #[cfg(test)]
 mod tests {
-    use super::guard_text;
+    use super::{Guarding, guard_text};
 
     #[test]
     fn a_guard_stands_in_whatever_spells_a_control_token() {
         let controls = ["<|end|>", "<s>"];
-        let guarded = |text| guard_text(text, &controls, '!');
+        let guarded = |text| guard_text(text, &controls, '!', Guarding::Spelled);
         for (text, expected) in [
             ("", ""),
             ("plain text", "plain text"),
@@ -61,6 +74,18 @@ mod tests {
             ("日本<s>", "日本<!s>"),
         ] {
             assert_eq!(guarded(text), expected, "{text:?}");
+        }
+    }
+    #[test]
+    fn a_guard_stands_after_whatever_begins_a_control_token() {
+        let controls = ["<|end|>", "[s]"];
+        for (text, expected) in [
+            ("plain | text", "plain | text"),
+            ("<|en/xd|> <b>", "<!|en/xd|> <!b>"),
+            ("[1]", "[!1]"),
+            ("x <|en", "x <!|en!"),
+        ] {
+            assert_eq!(guard_text(text, &controls, '!', Guarding::Possible), expected, "{text:?}");
         }
     }
 }

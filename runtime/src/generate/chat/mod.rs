@@ -10,9 +10,10 @@ mod json;
 mod python;
 mod template;
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use self::guard::guard_text;
+use self::guard::{Guarding, guard_text};
 pub use self::template::ChatTemplate;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -121,13 +122,35 @@ impl Model {
         let tokenizer = self.tokenizer();
         let controls: Vec<&str> = tokenizer.special_tokens()?.into_iter().map(|(_, text)| text).collect();
         let guard = find_guard(template, messages)?;
-        let guarded = |text: &str| guard_text(text, &controls, guard);
-        let messages = messages.iter().map(|said| Message::new(guarded(&said.role), guarded(&said.content)));
         let mut all = self.token_variables()?;
         all.extend_from_slice(&options.variables);
         let options = ChatOptions { variables: all, ..options.clone() };
-        let text = ChatTemplate::new(template)?.render(&messages.collect::<Vec<_>>(), &options)?;
-        Ok((text, guard))
+        let template = ChatTemplate::new(template)?;
+        let render = |guarding| {
+            let guarded = |text: &str| guard_text(text, &controls, guard, guarding);
+            let guarded =
+                messages.iter().map(|said| Message::new(guarded(&said.role), guarded(&said.content)));
+            template.render(&guarded.collect::<Vec<_>>(), &options)
+        };
+        let text = render(Guarding::Spelled)?;
+        // A template that takes something out of a message may join what is left to a control token. Then it gets the
+        // message so guarded that it cannot, at the price that it may not know its own marks in it.
+        let begins_one = |c: char| controls.iter().any(|control| control.starts_with(c));
+        if !messages.iter().any(|said| said.role.contains(begins_one) || said.content.contains(begins_one)) {
+            return Ok((text, guard));
+        }
+        let safe = render(Guarding::Possible)?;
+        let is_same = self.controls_in(&text, guard)? == self.controls_in(&safe, guard)?;
+        Ok((if is_same { text } else { safe }, guard))
+    }
+
+    /// The control tokens that are parsed in a guarded text.
+    fn controls_in(&self, text: &str, guard: char) -> Result<Vec<u32>> {
+        let tokenizer = self.tokenizer();
+        let mut ids = tokenizer.encode_guarded(text, guard)?;
+        let special: BTreeSet<u32> = tokenizer.special_tokens()?.into_iter().map(|(id, _)| id).collect();
+        ids.retain(|id| special.contains(id));
+        Ok(ids)
     }
 
     /// `bos_token` and `eos_token` by the config; a template says itself where the checkpoint calls others so.
