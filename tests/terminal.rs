@@ -139,7 +139,9 @@ fn ctrl_c_stops_the_answer_and_ctrl_d_the_program() {
 #[test]
 fn lines_are_edited_recalled_and_kept_for_the_next_time() {
     let tales = Tales::new();
-    let terminal = tales.terminal(&["-n", "1"], &[]);
+    let cache = tales.temp.join("cache");
+    let arguments = ["-n", "1", "--prompt-cache", cache.to_str().unwrap()];
+    let terminal = tales.terminal(&arguments, &[]);
     let mut screen = "tales answers what you type; /help lists the commands.\n>".to_owned();
     say(&terminal, &mut screen, "/stats", "(no answer yet)");
     say(&terminal, &mut screen, "/system", "(no system message)");
@@ -172,7 +174,9 @@ fn lines_are_edited_recalled_and_kept_for_the_next_time() {
     terminal.press("C-d");
     terminal.wait_for("the program's end", |screen| screen.ends_with("exit code 0"));
 
-    let terminal = tales.terminal(&["-n", "1"], &[]);
+    // Keys and values were kept too, and are read.
+    assert!(cache.is_file());
+    let terminal = tales.terminal(&arguments, &[]);
     terminal.wait_for("a prompt", |screen| screen.ends_with('>'));
     terminal.press("Up");
     terminal.wait_for("the last line of the last time", |screen| screen.ends_with("> /stats"));
