@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod generate;
+mod info;
 mod interrupt;
 mod lines;
 mod sampling;
@@ -42,6 +43,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Detokenize { blob } => lines::detokenize(&blob),
         Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
         Command::Score { blob, threads } => score::score(&blob, threads),
+        Command::Info { blob, json } => info::run(&blob, json),
         Command::Bench(args) => bench::run(&args),
     }
 }
