@@ -1,7 +1,7 @@
 //! The library's session on a tiny model: however a text is fed, the numbers are the same.
 
 use smol_tests::common::{Blob, Checkpoint, TensorDtype};
-use smolrun::{Error, FinishReason, GenerateOptions, Model, Sampling, Session, SessionOptions};
+use smolrun::{Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session, SessionOptions};
 
 fn model(context: usize) -> Model {
     let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
@@ -109,4 +109,55 @@ fn a_static_blob_is_used_in_place() {
     memory[start..][..bytes.len()].copy_from_slice(&bytes);
     let beside = Model::from_static(&memory[start..][..bytes.len()]).unwrap_err();
     assert_eq!(beside.to_string(), "the blob's first byte does not lie on a multiple of 64 in memory");
+}
+
+/// With one layer, keys and values do not depend on the tokens before: a sequence that slid is, but for the rounding of
+/// keys that were turned back, one that never had what was forgotten.
+#[test]
+fn a_slid_sequence_is_one_without_what_it_forgot() {
+    let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
+    checkpoint.config["max_position_embeddings"] = 600.into();
+    checkpoint.config["num_hidden_layers"] = 1.into();
+    checkpoint.tensors.retain(|name, _| !name.contains("layers.1."));
+    // Positions matter the more, the larger the scores.
+    for name in ["q_proj", "k_proj"] {
+        let weight = checkpoint.tensor(&format!("model.layers.0.self_attn.{name}.weight"));
+        weight.values.iter_mut().for_each(|value| *value *= 2.0);
+    }
+    let model = Model::from_bytes(Blob::of(&checkpoint).build()).unwrap();
+    let tokens: Vec<u32> = (0..1500).map(|i| (i * i + 3 * i) % 37).collect();
+    let options = SessionOptions::default().threads(1).overflow(Overflow::Slide);
+    let mut slid = Session::new(&model, options).unwrap();
+    // One slide, and three.
+    for (count, forgotten) in [(700, 256), (1200, 768)] {
+        let slid = slid_after(&mut slid, &tokens[..count]);
+        let mut fresh = session(&model, 1);
+        let mut kept = [&tokens[..256], &tokens[256 + forgotten..count]].concat();
+        let far = distance(&slid, fresh.feed(&kept).unwrap());
+        // The same tokens at other positions, for scale.
+        kept[..400].rotate_left(100);
+        fresh.truncate(0);
+        let elsewhere = distance(&slid, fresh.feed(&kept).unwrap());
+        assert!(
+            far < 1e-4 && 30.0 * far < elsewhere,
+            "{far} apart after {count} tokens, {elsewhere} elsewhere"
+        );
+    }
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn slid_after(session: &mut Session, tokens: &[u32]) -> Vec<f32> {
+    session.truncate(0);
+    session.feed(tokens).unwrap().to_vec()
+}
+
+#[test]
+fn a_context_too_short_to_slide_over_is_an_error() {
+    let options = SessionOptions::default().overflow(Overflow::Slide);
+    let error = Session::new(&model(511), options.clone()).unwrap_err();
+    assert!(matches!(error, Error::Argument { name: "overflow", .. }), "{error}");
+    Session::new(&model(512), options).unwrap();
 }

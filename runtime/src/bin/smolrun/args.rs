@@ -75,6 +75,14 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
+    /// Tell what a blob holds, what memory it needs, and what this machine brings.
+    Info {
+        /// The blob that smolconv wrote.
+        blob: PathBuf,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
     Bench(BenchArgs),
     /// Print completions for a shell to standard output.

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod chat;
 mod generate;
+mod info;
 mod interrupt;
 mod lines;
 mod sampling;
@@ -44,6 +45,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Detokenize { blob } => lines::detokenize(&blob),
         Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
         Command::Score { blob, threads } => score::score(&blob, threads),
+        Command::Info { blob, json } => info::run(&blob, json),
         Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { directory } => shell::man(&directory),

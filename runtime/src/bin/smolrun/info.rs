@@ -1,0 +1,173 @@
+//! `smolrun info`: what a blob needs, and what this machine brings.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread::available_parallelism;
+
+use serde::Serialize;
+use smolrun::format::{Config, Dtype, Kind, Layout, Section};
+use smolrun::{Kernels, Model};
+
+use crate::generate::open;
+
+#[derive(Serialize)]
+struct Info {
+    model: ModelInfo,
+    memory: MemoryInfo,
+    machine: MachineInfo,
+}
+
+#[derive(Serialize)]
+struct ModelInfo {
+    /// Version of the blob's format.
+    format: String,
+    /// Hash of the directory, which has the hashes of all sections: two blobs of one hash are the same.
+    directory_sha256: String,
+    parameters: u64,
+    dtype: &'static str,
+    num_hidden_layers: usize,
+    hidden_size: usize,
+    vocab_size: usize,
+    max_position_embeddings: usize,
+    eos_token_ids: Vec<u32>,
+    has_chat_template: bool,
+}
+
+#[derive(Serialize)]
+struct MemoryInfo {
+    /// The whole file, mapped and shared by all processes that run it.
+    blob_bytes: u64,
+    /// Keys and values of one token, and of a full context, by the name of their dtype.
+    kv_bytes_per_token: KvBytes,
+    kv_bytes_of_context: KvBytes,
+}
+
+#[derive(Serialize)]
+struct KvBytes {
+    f32: usize,
+    f16: usize,
+}
+
+#[derive(Serialize)]
+struct MachineInfo {
+    /// As many threads as the process may use at once.
+    threads: usize,
+    /// The instruction set that a run would use.
+    isa: &'static str,
+    /// Those that this processor has, slowest first.
+    available_isa: Vec<&'static str>,
+}
+
+pub(crate) fn run(blob: &Path, json: bool) -> Result<(), Box<dyn Error>> {
+    let model = open(blob, false)?;
+    let info = Info {
+        model: ModelInfo::of(&model)?,
+        memory: MemoryInfo::of(model.layout()),
+        machine: MachineInfo::of_this()?,
+    };
+    let mut stdout = io::stdout().lock();
+    if json {
+        serde_json::to_writer(&mut stdout, &info)?;
+        writeln!(stdout)?;
+        return Ok(());
+    }
+    Ok(info.print(&mut stdout)?)
+}
+
+impl ModelInfo {
+    fn of(model: &Model) -> smolrun::Result<ModelInfo> {
+        let (layout, config) = (model.layout(), model.config());
+        let header = &layout.header;
+        Ok(ModelInfo {
+            format: format!("{}.{}", header.version_major, header.version_minor),
+            directory_sha256: header.directory_sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+            parameters: layout.sections.iter().map(parameters).sum(),
+            dtype: match layout.weights.lm_head.dtype {
+                Dtype::Bf16 => "bf16",
+                _ => "f32",
+            },
+            num_hidden_layers: config.num_hidden_layers,
+            hidden_size: config.hidden_size,
+            vocab_size: config.vocab_size,
+            max_position_embeddings: config.max_position_embeddings,
+            eos_token_ids: config.eos_token_ids.clone(),
+            has_chat_template: model.chat_template()?.is_some(),
+        })
+    }
+}
+
+/// Numbers that were trained, without padding; a tied embedding is one section.
+fn parameters(section: &Section) -> u64 {
+    let is_weight = |kind: Kind| {
+        kind.is_matrix() || matches!(kind, Kind::InputLayernorm | Kind::PostAttentionLayernorm | Kind::Norm)
+    };
+    let [rows, columns] = section.entry.shape;
+    if section.kind.is_some_and(is_weight) { rows.saturating_mul(columns.max(1)) } else { 0 }
+}
+
+impl MemoryInfo {
+    fn of(layout: &Layout) -> MemoryInfo {
+        let Config { num_hidden_layers, num_key_value_heads, head_dim, max_position_embeddings, .. } =
+            layout.config;
+        // Config's bounds keep these products far below 2^64.
+        let numbers = 2 * num_hidden_layers * num_key_value_heads * head_dim;
+        let of = |tokens: usize| KvBytes { f32: 4 * numbers * tokens, f16: 2 * numbers * tokens };
+        MemoryInfo {
+            blob_bytes: layout.header.file_len,
+            kv_bytes_per_token: of(1),
+            kv_bytes_of_context: of(max_position_embeddings),
+        }
+    }
+}
+
+impl MachineInfo {
+    fn of_this() -> smolrun::Result<MachineInfo> {
+        Ok(MachineInfo {
+            threads: available_parallelism().map_or(1, usize::from),
+            isa: Kernels::from_env()?.name(),
+            available_isa: Kernels::available().into_iter().map(Kernels::name).collect(),
+        })
+    }
+}
+
+impl Info {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let Info { model, memory, machine } = self;
+        let megabytes = |bytes: usize| bytes as f64 / 1e6;
+        let chat = if model.has_chat_template { "a chat template" } else { "no chat template" };
+        writeln!(
+            out,
+            "model     {:.1} M parameters in {}, {} layers of {}, {chat}",
+            model.parameters as f64 / 1e6,
+            model.dtype,
+            model.num_hidden_layers,
+            model.hidden_size
+        )?;
+        writeln!(
+            out,
+            "tokens    {} in the vocabulary, at most {} at a time",
+            model.vocab_size, model.max_position_embeddings
+        )?;
+        writeln!(
+            out,
+            "blob      {:.1} MB, format {}, {}",
+            memory.blob_bytes as f64 / 1e6,
+            model.format,
+            model.directory_sha256
+        )?;
+        writeln!(
+            out,
+            "KV cache  {} bytes a token, {:.1} MB for a full context; half of it with --kv f16",
+            memory.kv_bytes_per_token.f32,
+            megabytes(memory.kv_bytes_of_context.f32)
+        )?;
+        writeln!(
+            out,
+            "machine   {} threads, {} kernels (of {})",
+            machine.threads,
+            machine.isa,
+            machine.available_isa.join(", ")
+        )
+    }
+}
