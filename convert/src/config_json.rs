@@ -132,6 +132,7 @@ fn hyperparameters(fields: &Fields) -> Result<Config> {
         bos_token_id: token_id(fields, "bos_token_id")?,
         pad_token_id: token_id(fields, "pad_token_id")?,
         eos_token_ids: Vec::new(),
+        sliding_window: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::{Dtype, Kind, TextRules};
 
 use crate::chat_template;
 use crate::check;
@@ -154,6 +154,15 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
         table(Kind::Merges, 4, bytemuck::cast_slice(&tables.merges)),
         table(Kind::AddedTokens, 2, bytemuck::cast_slice(&tables.added_tokens)),
     ];
+    let rules = [tables.rules.to_bits()];
+    let optional: [(Kind, u64, &[u32]); 4] = [
+        (Kind::TextRules, 1, if tables.rules == TextRules::default() { &[] } else { &rules }),
+        (Kind::CharTokens, 2, tables.char_tokens.as_flattened()),
+        (Kind::WholeWords, 1, &tables.whole_words),
+        (Kind::PromptPrefix, 1, &tables.prompt_prefix),
+    ];
+    let present = optional.into_iter().filter(|(.., words)| !words.is_empty());
+    sections.extend(present.map(|(kind, columns, words)| table(kind, columns, bytemuck::cast_slice(words))));
     for (stage, bytes) in (0u32..).zip(tables.stages) {
         let mut section = bytes_section(Kind::Pretokenizer, 1, bytes);
         section.spec.layer = Some(stage);
