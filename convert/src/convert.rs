@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use smolrun::format::{Dtype, Kind, TextRules};
+use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
 
 use crate::chat_template;
 use crate::check;
@@ -51,9 +51,9 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     temp_file::check_target(&options.out, options.force)?;
     let checkpoint = Checkpoint::open(options)?;
     checkpoint.refuse_as_target(&options.out)?;
-    let ModelConfig { config, rope_inv_freq, model_type } =
+    let ModelConfig { config, rope_inv_freq, layers, extras, model_type } =
         config_json::read(&checkpoint.config, checkpoint.generation_config.as_ref())?;
-    let bindings = tensor_map::bind(&config, &checkpoint.source)?;
+    let bindings = tensor_map::bind(&config, extras, &checkpoint.source)?;
     let template =
         chat_template::read(checkpoint.chat_template.as_ref(), checkpoint.tokenizer_config.as_ref())?;
     let tables = tokenizer_json::compile(&checkpoint.tokenizer.bytes, config.vocab_size)
@@ -66,6 +66,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
         bytes_section(Kind::Config, 1, config.to_bytes().to_vec()),
         bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&rope_inv_freq).to_vec()),
     ];
+    sections.extend(layer_flags(&layers));
     sections.extend(tokenizer_sections(tables));
     sections.extend(template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
     sections.extend(weight_sections(bindings, options.dtype, config.tie_word_embeddings));
@@ -143,6 +144,13 @@ fn bytes_section(kind: Kind, columns: u64, bytes: Vec<u8>) -> Section<'static> {
     let rows = bytes.len() as u64 / (columns * dtype.size());
     let spec = Spec { kind, layer: None, dtype, shape: [rows, columns] };
     Section { spec, content: Content::Bytes(bytes) }
+}
+
+/// What the layers do otherwise than the first Llama's, where any does.
+fn layer_flags(layers: &[LayerFlags]) -> Option<Section<'static>> {
+    let bits: Vec<u32> = layers.iter().map(|layer| layer.to_bits()).collect();
+    let is_any = bits.iter().any(|&bits| bits != 0);
+    is_any.then(|| bytes_section(Kind::LayerFlags, 1, bytemuck::cast_slice(&bits).to_vec()))
 }
 
 fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {

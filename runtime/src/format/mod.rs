@@ -182,7 +182,7 @@ struct Shelf<'a> {
 
 impl<'a> Shelf<'a> {
     fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<Shelf<'a>, FormatError> {
-        let most = Kind::LmHead as usize;
+        let most = Kind::ALL.last().map_or(0, |&kind| kind as usize);
         // The config is not to be believed about memory before there is something to put there.
         if sections.len() < num_hidden_layers {
             let expected = format!("at most {}, the number of sections", sections.len());
@@ -247,7 +247,7 @@ impl<'a> Shelf<'a> {
                 Ok(section.map(|section| section.range.clone()))
             };
             let qkv_bias = optional(Kind::QkvBias, [qkv, 1])?;
-            let qk_norm = optional(Kind::QkNorm, [2, head_dim])?;
+            let qk_norm = optional(Kind::QkNorm, [head_dim.saturating_mul(2), 1])?;
             let o_bias = optional(Kind::OBias, [hidden, 1])?;
             let mut take = |kind, shape| self.take_layer(kind, layer, shape);
             Ok(LayerSections {

@@ -174,17 +174,18 @@ impl KvCache {
         Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
-    /// Panel `panel` of the first `positions` values of block `block`: `[positions][16]`.
+    /// Panel `panel` of the values at `positions` inside block `block`: `[positions][16]`.
     pub(super) fn values(
         &self,
         layer: usize,
         head: usize,
         block: usize,
         panel: usize,
-        positions: usize,
+        positions: Range<usize>,
     ) -> Panels<'_> {
         let start = self.layer(layer).start + (2 * head + 1) * self.half_head() + panel * BLOCK * LANES;
-        Panels { data: self.elements(block, start..start + positions * LANES), inputs: positions }
+        let range = start + positions.start * LANES..start + positions.end * LANES;
+        Panels { data: self.elements(block, range), inputs: positions.len() }
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
