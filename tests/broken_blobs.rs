@@ -171,14 +171,14 @@ fn header_cases() -> Vec<Case> {
         case(
             "version 1.1",
             Open,
-            "format version 1.1 cannot be read by this version, which reads 0.2: \
+            "format version 1.1 cannot be read by this version, which reads 0.3: \
             convert the checkpoint again",
             signed(|b| b[8] = 1),
         ),
         case(
             "version 0.0",
             Open,
-            "format version 0.0 cannot be read by this version, which reads 0.2: \
+            "format version 0.0 cannot be read by this version, which reads 0.3: \
             convert the checkpoint again",
             signed(|b| b[10] = 0),
         ),

@@ -40,7 +40,7 @@ struct Blob<'a> {
 impl<'a> Blob<'a> {
     fn read(bytes: &'a [u8]) -> Blob<'a> {
         assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
-        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 2));
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 3));
         assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
         assert_eq!(u64_at(bytes, 16), bytes.len());
         assert!(bytes[40..96].iter().all(|&byte| byte == 0));
