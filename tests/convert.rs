@@ -716,7 +716,7 @@ fn broken_tensors_are_refused() {
     #[rustfmt::skip] // one line per case
     let cases: [(&str, Change); 13] = [
         ("tensor model.norm.weight: expected a tensor of shape [24], found none", |c| drop(c.tensors.remove("model.norm.weight"))),
-        ("tensor model.extra.weight: expected no tensor of this name in a Llama of this config, found one", |c| c.add("model.extra.weight", TensorDtype::F32, &[1])),
+        ("tensor model.extra.weight: expected no tensor of this name in a model of this config, found one", |c| c.add("model.extra.weight", TensorDtype::F32, &[1])),
         ("tensor model.layers.0.self_attn.q_proj.bias: expected no tensor", |c| c.add("model.layers.0.self_attn.q_proj.bias", TensorDtype::F32, &[32])),
         ("tensor a\\nb\\u{1b}[31m: expected no tensor", |c| c.add("a\nb\u{1b}[31m", TensorDtype::F32, &[1])),
         ("tensor model.norm.weight: shape: expected [24], found [24, 1]", |c| c.tensor("model.norm.weight").shape = vec![24, 1]),

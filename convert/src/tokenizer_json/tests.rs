@@ -263,6 +263,24 @@ fn normalized_tokens_are_stored_as_they_are_looked_for() {
 }
 
 #[test]
+fn normalized_tokens_that_nfc_could_change_are_refused() {
+    let with = |content: &str, special: bool| {
+        let mut json = base();
+        json["normalizer"] = json!({"type": "NFC"});
+        json["added_tokens"][1] = added(5, content);
+        json["added_tokens"][1]["normalized"] = json!(true);
+        json["added_tokens"][1]["special"] = json!(special);
+        compile(json.to_string().as_bytes(), 8).map_err(|error| error.to_string())
+    };
+    assert!(with("<b>", true).unwrap().rules.has(TextRules::NFC));
+    assert!(with("<K>", false).is_ok());
+    for (content, special) in [("日", false), ("<K>", true)] {
+        let error = with(content, special).unwrap_err();
+        assert!(error.contains(".normalized: true is not supported"), "{error}");
+    }
+}
+
+#[test]
 fn words_that_merges_do_not_make_are_listed() {
     let mut json = base();
     json["model"]["ignore_merges"] = json!(true);

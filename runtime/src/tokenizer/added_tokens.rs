@@ -139,6 +139,13 @@ pub(super) fn content<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a 
     }
 }
 
+/// The text of an added token without the space behind which a normalized one is looked for.
+pub(super) fn spelling<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a str, FormatError> {
+    let content = content(tables, token)?;
+    let is_behind_space = token.is_normalized() && tables.rules.has(TextRules::PREPEND_SPACE);
+    Ok(content.strip_prefix(' ').filter(|_| is_behind_space).unwrap_or(content))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Damage, Fixture};

@@ -136,12 +136,22 @@ impl Tokenizer {
         Ok(self.tables()?.added.iter().any(|token| token.id == id && token.is_special()))
     }
 
-    /// Id and text of every control token.
+    /// Id and text of every control token, as it is spelled in a text.
     pub fn special_tokens(&self) -> Result<Vec<(u32, &str)>> {
         let tables = self.tables()?;
         let special = tables.added.iter().filter(|token| token.is_special());
-        let named = special.map(|&token| Ok((token.id, added_tokens::content(&tables, token)?)));
+        let named = special.map(|&token| Ok((token.id, added_tokens::spelling(&tables, token)?)));
         named.collect()
+    }
+
+    /// The text that spells token `id`: what it decodes to but, of an added token that is looked for behind the space
+    /// that a normalizer puts before a text, without that space.
+    pub fn token_text(&self, id: u32) -> Result<String> {
+        let tables = self.tables()?;
+        match tables.added.iter().find(|token| token.id == id) {
+            Some(&token) => Ok(added_tokens::spelling(&tables, token)?.to_owned()),
+            None => Ok(String::from_utf8_lossy(self.token_bytes(id)?).into_owned()),
+        }
     }
 
     /// Reads every table from end to end and checks that the parts fit together: the tokenizer's share of
