@@ -54,7 +54,7 @@ fn good() -> &'static Blob {
         let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
         checkpoint.files.insert("chat_template.jinja".into(), b"{{ messages[0].content }}".to_vec());
         let mut blob = Blob::of(&checkpoint);
-        let at = blob.index(Kind::Pretokenizer);
+        let at = blob.index(Kind::Metadata);
         blob.parts.splice(at..at, rare_parts());
         blob
     })
@@ -606,7 +606,7 @@ fn second(kind: Kind) -> usize {
 
 /// Offsets in the config record, with each a value that it may not have and why not.
 fn config_cases() -> Vec<Case> {
-    let wrong: [(usize, u32, &str); 33] = [
+    let wrong: [(usize, u32, &str); 34] = [
         (0, 0, "vocab_size: expected 1 to 4194304, found 0"),
         (0, (1 << 22) + 1, "vocab_size: expected 1 to 4194304, found 4194305"),
         (4, 0, "hidden_size: expected 1 to 65536, found 0"),
@@ -971,19 +971,19 @@ fn table_cases() -> Vec<Case> {
         ),
         case(
             "unknown rules",
-            Open,
+            At::Open,
             format!("{}: rules: expected 0 to 127, found 128", place(TextRules)),
             number(TextRules, 0, 128),
         ),
         case(
             "unknown layer flags",
-            Open,
+            At::Open,
             format!("{}: flags: expected 0 to 3, found 4", place(LayerFlags)),
             number(LayerFlags, 0, 4),
         ),
         case(
             "a layer with a window that there is not",
-            Open,
+            At::Open,
             format!(
                 "{}: a layer with a sliding window, but the config has no sliding_window",
                 place(LayerFlags)

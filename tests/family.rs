@@ -197,7 +197,7 @@ fn what_is_not_supported_is_refused_by_name() {
             (Ok(_), "") => {}
             (outcome, expected) => {
                 let error = outcome.map(|_| ()).unwrap_err();
-                assert!(expected != "" && error.contains(expected), "{model}: {error}, not {expected}");
+                assert!(!expected.is_empty() && error.contains(expected), "{model}: {error}, not {expected}");
             }
         }
     }

@@ -16,12 +16,12 @@ mod tests;
 mod vocab;
 mod whole_words;
 
-pub use self::error::TokenizerError;
+use smolrun::format::TextRules;
 
+pub use self::error::TokenizerError;
 use self::json::{Content, Settings};
 use self::settings::Pipeline;
 use self::vocab::Vocab;
-use smolrun::format::TextRules;
 
 /// The tokenizer's sections, ready to be written.
 #[derive(Clone, Debug, PartialEq)]
