@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use smol_tests::common::{Checkpoint, TempDir, TensorDtype, data};
 use smolconv::{Options, Progress};
 use smolrun::format::Dtype;
-use smolrun::{Model, Session, SessionOptions};
+use smolrun::{Model, Overflow, Session, SessionOptions};
 
 /// The largest difference that the design allows.
 const TOLERANCE: f32 = 2e-3;
@@ -141,6 +141,26 @@ fn cut_off(name: &str, layers: usize, directory: &Path) {
 
 fn config(name: &str) -> Value {
     serde_json::from_slice(&fs::read(family(name).join("config.json")).unwrap()).unwrap()
+}
+
+/// Sliding over the context's end turns keys back by what they move up, but not those that were never turned: in a single
+/// layer without rotary embedding, what is kept is as if nothing else had been there.
+#[test]
+fn keys_that_were_not_turned_are_not_turned_back() {
+    let temp = TempDir::new();
+    cut_off("smollm3", 1, temp.path());
+    let mut config = config("smollm3");
+    config["num_hidden_layers"] = json!(1);
+    config["no_rope_layers"] = json!([0]);
+    config["max_position_embeddings"] = json!(512);
+    fs::write(temp.join("config.json"), config.to_string()).unwrap();
+    let model = convert(temp.path(), Dtype::F32);
+    let session =
+        |overflow| Session::new(&model, SessionOptions::default().threads(1).overflow(overflow)).unwrap();
+    let tokens: Vec<u32> = (0..600).map(|i| (i * i * 7 + 3 * i + 5) % 37).collect();
+    let kept = [&tokens[..256], &tokens[512..]].concat();
+    let slid = session(Overflow::Slide).feed(&tokens).unwrap().to_vec();
+    assert!(bits(&[slid]) == bits(&[session(Overflow::Stop).feed(&kept).unwrap().to_vec()]));
 }
 
 /// Changes to a model's config and what is said about them.

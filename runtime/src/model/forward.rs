@@ -121,7 +121,8 @@ impl Forward {
 
     fn slide(&mut self) {
         self.rope.set(self.model.rope_inv_freq(), Overflow::STEP, 1);
-        self.cache.slide(&mut self.team, &self.rope);
+        let layers = &self.model.layout().weights.layers;
+        self.cache.slide(&mut self.team, &self.rope, |layer| !layers[layer].flags.no_rope);
         self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
         self.has_gap = true;
     }
