@@ -696,7 +696,7 @@ fn shape_cases() -> Vec<Case> {
                 second(InputLayernorm)
             ),
         ),
-        (12, 3, "no section input_layernorm for layer 2".to_owned()),
+        (12, 3, asks(LayerFlags, [3, 1])),
         (16, 1, asks(QkvProj, [48, 24])),
         (20, 2, asks(QkvProj, [96, 24])),
     ]
