@@ -697,8 +697,8 @@ fn shape_cases() -> Vec<Case> {
             ),
         ),
         (12, 3, asks(LayerFlags, [3, 1])),
-        (16, 1, asks(QkvProj, [48, 24])),
-        (20, 2, asks(QkvProj, [96, 24])),
+        (16, 1, asks(QkvBias, [48, 1])),
+        (20, 2, asks(QkvBias, [96, 1])),
     ]
     .into_iter()
     .map(|(at, value, message)| {
