@@ -940,7 +940,7 @@ fn table_cases() -> Vec<Case> {
         case(
             "character past the vocabulary",
             Use,
-            "char_tokens: expected token ids below",
+            "char_tokens: expected token ids below vocab_size, 37, found 37",
             number(CharTokens, 4, 37),
         ),
         case("no character", Verify, "char_tokens: 55296 is no code point", number(CharTokens, 8, 0xd800)),
@@ -953,20 +953,20 @@ fn table_cases() -> Vec<Case> {
         case(
             "character of another token",
             Verify,
-            "char_tokens: 'n': token 1 stands",
+            "char_tokens: 'n': token 1 stands for something else",
             number(CharTokens, 4, 1),
         ),
         case(
             "word past the vocabulary",
             Verify,
-            "whole_words: expected token ids below",
+            "whole_words: expected token ids below vocab_size, 37, found 37",
             number(WholeWords, 0, 37),
         ),
         case("words out of order", Verify, "whole_words: token 1: out of order", number(WholeWords, 4, 1)),
         case(
             "prompt past the vocabulary",
             Verify,
-            "prompt_prefix: expected token ids below",
+            "prompt_prefix: expected token ids below vocab_size, 37, found 37",
             number(PromptPrefix, 4, 37),
         ),
         case(
