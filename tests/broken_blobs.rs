@@ -53,8 +53,53 @@ fn good() -> &'static Blob {
     GOOD.get_or_init(|| {
         let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
         checkpoint.files.insert("chat_template.jinja".into(), b"{{ messages[0].content }}".to_vec());
-        Blob::of(&checkpoint)
+        let mut blob = Blob::of(&checkpoint);
+        let at = blob.index(Kind::Metadata);
+        blob.parts.splice(at..at, rare_parts());
+        blob
     })
+}
+
+/// The kinds of section that the checkpoint has no need of, with contents that do no harm.
+fn rare_parts() -> Vec<Part> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let floats = |number: f32, count| words(&vec![number.to_bits(); count]);
+    let part = |kind: Kind, layer, columns, content: Vec<u8>| {
+        let shape = [content.len() as u64 / 4 / columns, columns];
+        Part { kind: kind.code(), layer, dtype: kind.dtypes()[0].code(), flags: 1, shape, content }
+    };
+    let (n, z) = (letter(b'n') as u32, letter(b'z') as u32);
+    let mut parts = vec![
+        part(Kind::LayerFlags, NONE, 1, words(&[0, 0])),
+        part(Kind::TextRules, NONE, 1, words(&[1])),
+        part(Kind::CharTokens, NONE, 2, words(&[u32::from(b'n'), n, u32::from(b'z'), z])),
+        part(Kind::WholeWords, NONE, 1, words(&[n, z])),
+        part(Kind::PromptPrefix, NONE, 1, words(&[0, 0])),
+    ];
+    for layer in 0..2 {
+        parts.push(part(Kind::QkvBias, layer, 1, floats(0.0, 64)));
+        parts.push(part(Kind::QkNorm, layer, 1, floats(1.0, 32)));
+        parts.push(part(Kind::OBias, layer, 1, floats(0.0, 24)));
+    }
+    parts
+}
+
+/// Whether a blob can be whole without a section of `kind`.
+fn may_be_absent(kind: Kind) -> bool {
+    use Kind::*;
+    kind.is_optional()
+        || matches!(
+            kind,
+            Pretokenizer
+                | LayerFlags
+                | TextRules
+                | CharTokens
+                | WholeWords
+                | PromptPrefix
+                | QkvBias
+                | QkNorm
+                | OBias
+        )
 }
 
 /// A good blob with a tied embedding.
@@ -171,14 +216,14 @@ fn header_cases() -> Vec<Case> {
         case(
             "version 1.1",
             Open,
-            "format version 1.1 cannot be read by this version, which reads 0.2: \
+            "format version 1.1 cannot be read by this version, which reads 0.3: \
             convert the checkpoint again",
             signed(|b| b[8] = 1),
         ),
         case(
             "version 0.0",
             Open,
-            "format version 0.0 cannot be read by this version, which reads 0.2: \
+            "format version 0.0 cannot be read by this version, which reads 0.3: \
             convert the checkpoint again",
             signed(|b| b[10] = 0),
         ),
@@ -561,7 +606,7 @@ fn second(kind: Kind) -> usize {
 
 /// Offsets in the config record, with each a value that it may not have and why not.
 fn config_cases() -> Vec<Case> {
-    let wrong: [(usize, u32, &str); 33] = [
+    let wrong: [(usize, u32, &str); 34] = [
         (0, 0, "vocab_size: expected 1 to 4194304, found 0"),
         (0, (1 << 22) + 1, "vocab_size: expected 1 to 4194304, found 4194305"),
         (4, 0, "hidden_size: expected 1 to 65536, found 0"),
@@ -593,7 +638,8 @@ fn config_cases() -> Vec<Case> {
         (60, 17, "eos_count: expected at most 16, found 17"),
         (64, 37, "eos_token_id: expected an id below vocab_size, 37, found 37"),
         (68, 1, "eos_token_ids: expected zeros after the last id, found other values"),
-        (128, 1, "reserved: expected zeros, found other values"),
+        (128, 1 << 25, "sliding_window: expected 1 to 16777216, found 33554432"),
+        (132, 1, "reserved: expected zeros, found other values"),
         (252, 1 << 31, "reserved: expected zeros, found other values"),
     ];
     let mut cases: Vec<Case> = wrong
@@ -650,9 +696,9 @@ fn shape_cases() -> Vec<Case> {
                 second(InputLayernorm)
             ),
         ),
-        (12, 3, "no section input_layernorm for layer 2".to_owned()),
-        (16, 1, asks(QkvProj, [48, 24])),
-        (20, 2, asks(QkvProj, [96, 24])),
+        (12, 3, asks(LayerFlags, [3, 1])),
+        (16, 1, asks(QkvBias, [48, 1])),
+        (20, 2, asks(QkvBias, [96, 1])),
     ]
     .into_iter()
     .map(|(at, value, message)| {
@@ -693,8 +739,9 @@ fn reshaped(kind: Kind) -> Case {
             ([rows - 1, 4], format!("shape: expected [a power of two, 4], found [{}, 4]", rows - 1))
         }
         Kind::AddedTokens => ([2, 1], "shape: expected [n, 2], found [2, 1]".to_owned()),
+        Kind::CharTokens => ([4, 1], "shape: expected [n, 2], found [4, 1]".to_owned()),
         Kind::Pretokenizer => ([rows / 2, 2], "shape: expected [n, 1]".to_owned()),
-        Kind::TokenBytes | Kind::ChatTemplate | Kind::Metadata => {
+        Kind::TokenBytes | Kind::ChatTemplate | Kind::Metadata | Kind::WholeWords | Kind::PromptPrefix => {
             ([rows / 2, 2], format!("shape: expected [n, 1], found [{}, 2]", rows / 2))
         }
         _ => {
@@ -729,7 +776,7 @@ fn section_cases() -> Vec<Case> {
             true => format!("no section {name} for layer 0"),
             false => format!("no section {name}"),
         };
-        if !kind.is_optional() && kind != Kind::Pretokenizer {
+        if !may_be_absent(kind) {
             cases.push(case(format!("without {name}"), At::Open, message, without));
         }
         let twice = rebuilt(|blob| blob.parts.insert(index + 1, blob.parts[index].clone()));
@@ -888,7 +935,60 @@ fn table_cases() -> Vec<Case> {
             "added token with unknown flags",
             Use,
             "added_tokens: token 0: it has flags that this version cannot act on",
-            number(AddedTokens, 4, 3),
+            number(AddedTokens, 4, 9),
+        ),
+        case(
+            "character past the vocabulary",
+            Use,
+            "char_tokens: expected token ids below vocab_size, 37, found 37",
+            number(CharTokens, 4, 37),
+        ),
+        case("no character", Verify, "char_tokens: 55296 is no code point", number(CharTokens, 8, 0xd800)),
+        case(
+            "characters out of order",
+            Verify,
+            "char_tokens: code point 122: out of order",
+            number(CharTokens, 0, 122),
+        ),
+        case(
+            "character of another token",
+            Verify,
+            "char_tokens: 'n': token 1 stands for something else",
+            number(CharTokens, 4, 1),
+        ),
+        case(
+            "word past the vocabulary",
+            Verify,
+            "whole_words: expected token ids below vocab_size, 37, found 37",
+            number(WholeWords, 0, 37),
+        ),
+        case("words out of order", Verify, "whole_words: token 1: out of order", number(WholeWords, 4, 1)),
+        case(
+            "prompt past the vocabulary",
+            Verify,
+            "prompt_prefix: expected token ids below vocab_size, 37, found 37",
+            number(PromptPrefix, 4, 37),
+        ),
+        case(
+            "unknown rules",
+            At::Open,
+            format!("{}: rules: expected 0 to 127, found 128", place(TextRules)),
+            number(TextRules, 0, 128),
+        ),
+        case(
+            "unknown layer flags",
+            At::Open,
+            format!("{}: flags: expected 0 to 3, found 4", place(LayerFlags)),
+            number(LayerFlags, 0, 4),
+        ),
+        case(
+            "a layer with a window that there is not",
+            At::Open,
+            format!(
+                "{}: a layer with a sliding window, but the config has no sliding_window",
+                place(LayerFlags)
+            ),
+            number(LayerFlags, 4, 2),
         ),
         case(
             "added token without text",
@@ -1264,7 +1364,7 @@ fn what_is_only_unusual_is_no_fault() {
     let cases: [(&str, Vec<u8>); 9] = [
         ("as it was", good_bytes().to_vec()),
         ("tied", tied().build()),
-        ("a newer minor version", signed(|bytes| bytes[10] = 2)),
+        ("a newer minor version", signed(|bytes| bytes[10] = 4)),
         ("a much newer minor version", signed(|bytes| bytes[10..12].fill(0xff))),
         ("an unknown section that is optional", rebuilt(|blob| blob.parts.insert(3, spare(99, 0)))),
         ("two of them", rebuilt(|blob| blob.parts.splice(0..0, [spare(99, 0), spare(99, 0)]).for_each(drop))),

@@ -358,7 +358,7 @@ fn inspect_shows_every_part_as_json_and_as_text() {
     let outcome = run("smolconv", &["inspect", &path, "--json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(found["header"]["version"], "0.2");
+    assert_eq!(found["header"]["version"], "0.3");
     assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
     assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
     assert_eq!(found["config"]["eos_token_ids"], json!([0]));
@@ -647,16 +647,16 @@ fn broken_configs_are_refused() {
     let absent = || json!("absent");
     #[rustfmt::skip] // one line per case
     let cases: Vec<(&str, Value, &str)> = vec![
-        ("model_type", json!("mistral"), r#"config.json: model_type: expected "llama", found "mistral""#),
-        ("model_type", absent(), r#"config.json: model_type: expected "llama", found nothing"#),
+        ("model_type", json!("mixtral"), r#"config.json: model_type: expected "llama", "mistral", "qwen2", "qwen3", "smollm3", found "mixtral""#),
+        ("model_type", absent(), r#"config.json: model_type: expected "llama", "mistral", "qwen2", "qwen3", "smollm3", found nothing"#),
         ("architectures", json!(["LlamaForSequenceClassification"]), r#"architectures: expected ["LlamaForCausalLM"], found ["LlamaForSequence"#),
         ("architectures", absent(), "architectures: expected [\"LlamaForCausalLM\"], found nothing"),
         ("hidden_act", json!("gelu"), r#"hidden_act: expected "silu", found "gelu""#),
-        ("attention_bias", json!(true), "attention_bias: expected false, found true"),
+        ("attention_bias", json!(true), "tensor model.layers.0.self_attn.q_proj.bias: expected a tensor of shape [32], found none"),
         ("mlp_bias", json!(true), "mlp_bias: expected false, found true"),
-        ("rope_scaling", json!({ "type": "linear", "factor": 2.0 }), r#"rope_scaling.type: expected null or "default", found "linear""#),
+        ("rope_scaling", json!({ "type": "dynamic", "factor": 2.0 }), r#"rope_scaling.type: expected null, "default", "linear" or "llama3", found "dynamic""#),
         ("rope_scaling", json!(7), "rope_scaling: expected an object or null, found 7"),
-        ("rope_parameters", json!({ "rope_type": "llama3" }), r#"rope_parameters.rope_type: expected null or "default", found "llama3""#),
+        ("rope_parameters", json!({ "rope_type": "llama3" }), "low_freq_factor: expected a number above 0, found nothing"),
         ("rope_parameters", json!({ "rope_theta": 5.0 }), "rope_parameters.rope_theta: expected rope_theta, 10000, found 5"),
         ("rope_parameters", json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
         ("rope_theta", json!(0.5), "rope_theta: expected a number from 1 to 1e30, found 0.5"),
@@ -664,7 +664,7 @@ fn broken_configs_are_refused() {
         ("partial_rotary_factor", json!(0.25), "partial_rotary_factor: expected 1, found 0.25"),
         ("sliding_window", json!(4096), "sliding_window: expected null, found 4096"),
         ("quantization_config", json!({ "bits": 4 }), "quantization_config: expected null, found {\"bits\":4}"),
-        ("layer_types", json!(["sliding_attention"]), r#"layer_types: expected "full_attention" everywhere, found "sliding_attention""#),
+        ("layer_types", json!(["full_attention", "sliding_attention"]), r#"layer_types: expected "full_attention" everywhere, found others"#),
         ("hidden_size", json!("24"), r#"hidden_size: expected a positive integer, found "24""#),
         ("hidden_size", json!(-24), "hidden_size: expected a positive integer, found -24"),
         ("hidden_size", absent(), "hidden_size: expected a positive integer, found nothing"),
@@ -716,7 +716,7 @@ fn broken_tensors_are_refused() {
     #[rustfmt::skip] // one line per case
     let cases: [(&str, Change); 13] = [
         ("tensor model.norm.weight: expected a tensor of shape [24], found none", |c| drop(c.tensors.remove("model.norm.weight"))),
-        ("tensor model.extra.weight: expected no tensor of this name in a Llama of this config, found one", |c| c.add("model.extra.weight", TensorDtype::F32, &[1])),
+        ("tensor model.extra.weight: expected no tensor of this name in a model of this config, found one", |c| c.add("model.extra.weight", TensorDtype::F32, &[1])),
         ("tensor model.layers.0.self_attn.q_proj.bias: expected no tensor", |c| c.add("model.layers.0.self_attn.q_proj.bias", TensorDtype::F32, &[32])),
         ("tensor a\\nb\\u{1b}[31m: expected no tensor", |c| c.add("a\nb\u{1b}[31m", TensorDtype::F32, &[1])),
         ("tensor model.norm.weight: shape: expected [24], found [24, 1]", |c| c.tensor("model.norm.weight").shape = vec![24, 1]),

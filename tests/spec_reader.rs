@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use smol_tests::common::{TempDir, run, tales};
+use smol_tests::common::{self as generated, TempDir, TensorDtype, data, run, tales};
 
 const NONE: u32 = u32::MAX;
 
@@ -40,7 +40,7 @@ struct Blob<'a> {
 impl<'a> Blob<'a> {
     fn read(bytes: &'a [u8]) -> Blob<'a> {
         assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
-        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 2));
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 3));
         assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
         assert_eq!(u64_at(bytes, 16), bytes.len());
         assert!(bytes[40..96].iter().all(|&byte| byte == 0));
@@ -55,7 +55,7 @@ impl<'a> Blob<'a> {
             let (offset, length) = (u64_at(entry, 32), u64_at(entry, 40));
             let (alignment, size) = match kind {
                 16 | 18 | 19 | 21 | 22 | 24 => (4096, 4),
-                2..=3 | 5..=7 | 17 | 20 | 23 => (64, 4),
+                2..=3 | 5..=7 | 11..=15 | 17 | 20 | 23 | 25..=27 => (64, 4),
                 _ => (64, 1),
             };
             assert_eq!(offset % alignment, 0);
@@ -106,15 +106,54 @@ impl<'a> Tokenizer<'a> {
         &self.blob.section(4).bytes[start..end]
     }
 
+    /// The words of an optional table.
+    fn words(&self, kind: u32) -> Vec<u32> {
+        let section = self.blob.sections.get(&(kind, NONE));
+        let bytes = section.map_or(&[][..], |section| section.bytes);
+        bytes.chunks_exact(4).map(|word| u32_at(word, 0)).collect()
+    }
+
+    /// "Text rules".
+    fn has_rule(&self, rule: u32) -> bool {
+        self.words(11).first().is_some_and(|rules| rules & rule != 0)
+    }
+
     /// "From text to ids".
     fn encode(&self, text: &str, special: bool) -> Vec<u32> {
         let mut ids = Vec::new();
-        self.find_added(text, special, &[0, 16], &mut ids);
+        self.find_added(text, special, 0, &mut ids, &mut |text, at, ids| {
+            let mut text = text.to_owned();
+            assert!(!self.has_rule(1), "this reader has no tables of Unicode");
+            if self.has_rule(2) {
+                text = text.replace('▁', " ");
+            }
+            if self.has_rule(4) {
+                text.insert(0, ' ');
+            }
+            self.find_added(&text, special, 16, ids, &mut |text, inside, ids| {
+                let mut text = text.to_owned();
+                if self.has_rule(8) {
+                    text = text.replace('▁', " ");
+                }
+                let here = !self.has_rule(32) || at == 0 && inside == 0;
+                if self.has_rule(16) && here && !text.starts_with(' ') {
+                    text.insert(0, ' ');
+                }
+                self.pretokenize(&text, 0, ids);
+            });
+        });
         ids
     }
 
-    fn find_added(&self, text: &str, special: bool, passes: &[u32], ids: &mut Vec<u32>) {
-        let Some((&pass, later)) = passes.split_first() else { return self.pretokenize(text, 0, ids) };
+    /// Pass 1 (`pass` 0) or 2 (`pass` 16): hands the texts between, and where they start, to `rest`.
+    fn find_added(
+        &self,
+        text: &str,
+        special: bool,
+        pass: u32,
+        ids: &mut Vec<u32>,
+        rest: &mut dyn FnMut(&str, usize, &mut Vec<u32>),
+    ) {
         let records = self.blob.section(7).bytes.chunks_exact(8).map(|r| (u32_at(r, 0), u32_at(r, 4)));
         let records: Vec<_> = records.filter(|(_, flags)| flags & 16 == pass).collect();
         let (mut done, mut at) = (0, 0);
@@ -125,15 +164,25 @@ impl<'a> Tokenizer<'a> {
                 at += 1;
                 continue;
             };
-            let end = at + self.token(id).len();
+            let (mut start, mut end) = (at, at + self.token(id).len());
+            at = end;
             if flags & 1 == 0 || special {
-                self.find_added(&text[done..at], special, later, ids);
+                while flags & 2 != 0 && start > done && text[..start].ends_with(char::is_whitespace) {
+                    start = text[..start].char_indices().next_back().unwrap().0;
+                }
+                while flags & 4 != 0 && text[end..].starts_with(char::is_whitespace) {
+                    end += text[end..].chars().next().unwrap().len_utf8();
+                }
+                if done < start {
+                    rest(&text[done..start], done, ids);
+                }
                 ids.push(id);
                 done = end;
             }
-            at = end;
         }
-        self.find_added(&text[done..], special, later, ids);
+        if done < text.len() {
+            rest(&text[done..], done, ids);
+        }
     }
 
     /// "Pre-tokenizer".
@@ -158,8 +207,16 @@ impl<'a> Tokenizer<'a> {
     }
 
     fn merge(&self, word: &str, ids: &mut Vec<u32>) {
-        let byte_tokens = self.blob.section(5).bytes;
-        let symbols = word.bytes().map(|byte| u32_at(byte_tokens, 4 * usize::from(byte)));
+        if let Some(&whole) = self.words(13).iter().find(|&&id| self.token(id) == word.as_bytes()) {
+            return ids.push(whole);
+        }
+        let (byte_tokens, char_tokens) = (self.words(5), self.words(12));
+        let symbols = word.chars().flat_map(|c| {
+            match char_tokens.chunks_exact(2).find(|entry| entry[0] == u32::from(c)) {
+                Some(entry) => vec![entry[1]],
+                None => c.to_string().bytes().map(|byte| byte_tokens[usize::from(byte)]).collect(),
+            }
+        });
         let mut symbols: Vec<u32> = symbols.filter(|&id| id != NONE).collect();
         loop {
             let pairs = symbols.windows(2).enumerate();
@@ -205,7 +262,8 @@ fn match_len(stage: &[u8], text: &str) -> usize {
         }
     }
     let last = text[..len].chars().next_back();
-    match last.filter(|last| flags & 1 == 1 && last.is_whitespace()).map(char::len_utf8) {
+    let stays = |last: &char| flags & 2 == 2 && matches!(last, '\n' | '\r');
+    match last.filter(|last| flags & 1 == 1 && last.is_whitespace() && !stays(last)).map(char::len_utf8) {
         Some(last) if last < len && len < text.len() => len - last,
         _ => len,
     }
@@ -263,10 +321,24 @@ fn weights_found_by_the_document_are_the_checkpoints() {
 
 #[test]
 fn text_encoded_by_the_document_has_the_runtimes_ids() {
-    let bytes = tales_blob();
-    let blob = Blob::read(&bytes);
+    compare_tokenizers("tales", &tales_blob());
+    for name in ["gpt2", "llama3", "llama2-legacy", "llama2-normalized", "mistral", "metaspace-always"] {
+        let json = fs::read(data(&format!("tokenizers/{name}.json"))).unwrap();
+        let mut checkpoint = generated::Checkpoint::tiny(TensorDtype::F32);
+        checkpoint.use_tokenizer(serde_json::from_slice(&json).unwrap(), 1024);
+        let temp = TempDir::new();
+        checkpoint.write(&temp.join("model"));
+        let (source, out) = (temp.join("model"), temp.join("out.bin"));
+        let outcome = run("smolconv", &[source.as_os_str(), "-o".as_ref(), out.as_os_str()]);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        compare_tokenizers(name, &fs::read(out).unwrap());
+    }
+}
+
+fn compare_tokenizers(name: &str, bytes: &[u8]) {
+    let blob = Blob::read(bytes);
     let reader = Tokenizer { blob: &blob };
-    let storage = std::sync::Arc::new(smolrun::storage::Storage::from_bytes(&bytes).unwrap());
+    let storage = std::sync::Arc::new(smolrun::storage::Storage::from_bytes(bytes).unwrap());
     let layout = smolrun::format::Layout::parse(storage.bytes()).unwrap();
     let runtime = smolrun::Tokenizer::new(storage, &layout);
     let texts = [
@@ -276,18 +348,24 @@ fn text_encoded_by_the_document_has_the_runtimes_ids() {
         "I'll, it's we've THEY'RE; naïve 日本語 🦊 \u{4}\u{13} end ",
         "a<|endoftext|><|im_start|>user\n<|im_end|> <|im_sta",
         "<|im_end|><|im_end|>",
+        "<s>[INST] a <mask>  b <cut>  c \n<both>\n▁d</s> ▁▁ e<s> <s>",
+        "12345 \r\n  x\n \n",
     ];
     for text in texts {
         for (special, parse) in
             [(false, smolrun::SpecialTokens::AsText), (true, smolrun::SpecialTokens::Parse)]
         {
-            assert_eq!(reader.encode(text, special), runtime.encode(text, parse).unwrap(), "{text:?}");
+            let ids = reader.encode(text, special);
+            assert_eq!(ids, runtime.encode(text, parse).unwrap(), "{name}: {text:?}");
+            let prompt = [reader.words(14), ids].concat();
+            assert_eq!(prompt, runtime.encode_prompt(text, parse).unwrap(), "{name}: {text:?}");
         }
     }
     let text = texts[1];
     let decoded: Vec<u8> =
         reader.encode(text, false).iter().flat_map(|&id| reader.token(id).to_vec()).collect();
-    assert_eq!(decoded, text.as_bytes());
+    let stripped = if reader.has_rule(64) { &decoded[1..] } else { &decoded };
+    assert_eq!(stripped, text.as_bytes(), "{name}");
 }
 
 /// The bytes that the document shows are those of a blob made now. What depends on the metadata, and with it on the

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use smol_tests::common::{REAL, TALES, data, model_dir, tokenizer};
+use smol_tests::common::{Blob, Checkpoint, REAL, TALES, TensorDtype, data, model_dir, tokenizer};
 use smolconv::tokenizer_json::{TokenizerTables, compile};
-use smolrun::{Error, SpecialTokens, Tokenizer};
+use smolrun::{Error, Model, SpecialTokens, Tokenizer};
 use tokenizers::Tokenizer as Oracle;
 
 /// Cheap stand-in for a random number generator (splitmix64): the same numbers on every machine.
@@ -64,8 +64,8 @@ const WORDS: [&str; 30] = [
     "fn main() {\n\tprintln!(\"{}\", 0x1F);\n}\n",
 ];
 const CONTRACTIONS: [&str; 12] = ["'s", "'T", "'re", "'VE", "'m", "'LL", "'d", "''", "'", "'l", "'v", "'r"];
-const SPACES: [&str; 13] = [
-    " ", "\n", "\t", "\r\n", "\u{a0}", "\u{3000}", "\u{2028}", "\u{b}", "\u{c}", "\u{1c}", "\u{85}",
+const SPACES: [&str; 14] = [
+    "▁", " ", "\n", "\t", "\r\n", "\u{a0}", "\u{3000}", "\u{2028}", "\u{b}", "\u{c}", "\u{1c}", "\u{85}",
     "\u{1680}", "\u{200b}",
 ];
 /// Bytes for which SmolLM2 has no token.
@@ -112,11 +112,22 @@ struct Pair {
 
 impl Pair {
     fn new(json: &[u8]) -> Pair {
-        let tables = compile(json, vocab_size(json)).unwrap();
+        Pair::of(tokenizer(&compile(json, vocab_size(json)).unwrap()), json)
+    }
+
+    /// As a whole blob brings it.
+    fn through_a_blob(json: &[u8]) -> Pair {
+        let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+        checkpoint.use_tokenizer(serde_json::from_slice(json).unwrap(), vocab_size(json));
+        let model = Model::from_bytes(Blob::of(&checkpoint).build()).unwrap();
+        Pair::of(model.tokenizer(), json)
+    }
+
+    fn of(ours: Tokenizer, json: &[u8]) -> Pair {
         let parsing = Oracle::from_bytes(json).unwrap();
         let mut plain = parsing.clone();
         plain.set_encode_special_tokens(true);
-        Pair { ours: tokenizer(&tables), parsing, plain }
+        Pair { ours, parsing, plain }
     }
 
     fn compare(&self, text: &str) {
@@ -128,10 +139,29 @@ impl Pair {
         }
     }
 
+    /// The same text with all that a prompt gets around it.
+    fn compare_prompt(&self, text: &str) {
+        let ours = self.ours.encode_prompt(text, SpecialTokens::Parse).unwrap();
+        assert_eq!(ours, self.parsing.encode_fast(text, true).unwrap().get_ids(), "{text:?}");
+    }
+
+    /// The library does not skip control tokens that its normalizer changes; those are not compared.
     fn compare_decoded(&self, ids: &[u32]) {
-        for skip_special in [false, true] {
+        let special = self.ours.special_tokens().unwrap();
+        let is_skipped = |id: u32| self.parsing.decode(&[id], true).unwrap().is_empty();
+        let skips_special = special.into_iter().all(|(id, _)| !ids.contains(&id) || is_skipped(id));
+        for skip_special in [false, true].into_iter().take(1 + usize::from(skips_special)) {
             let theirs = self.parsing.decode(ids, skip_special).unwrap();
             assert_eq!(self.ours.decode(ids, skip_special).unwrap(), theirs, "{ids:?}");
+        }
+    }
+
+    fn compare_characters(&self) {
+        let assigned = (0..0x3_4000).chain(0xe_0000..0xe_0200).chain(0x10_ff00..0x11_0000);
+        let characters: Vec<char> = assigned.filter_map(char::from_u32).collect();
+        for some in characters.chunks(256) {
+            let text: String = some.iter().map(|c| format!("a{c}1{c}.{c}  {c}{c}\n")).collect();
+            self.compare(&text);
         }
     }
 
@@ -141,7 +171,10 @@ impl Pair {
         let special = self.ours.special_tokens().unwrap();
         let special: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
         for _ in 0..strings {
-            self.compare(&hard_string(&mut random, &special));
+            let text = hard_string(&mut random, &special);
+            self.compare(&text);
+            self.compare_prompt(&text);
+            self.compare_decoded(&self.ours.encode(&text, SpecialTokens::Parse).unwrap());
         }
         for _ in 0..strings {
             let ids = (0..random.below(40)).map(|_| random.below(self.ours.vocab_size()) as u32);
@@ -180,16 +213,29 @@ fn random_strings_real() {
     Pair::new(&real()).compare_random(2, 20_000);
 }
 
+/// Every kind of tokenizer that the family has, in the form of its own files.
+#[test]
+fn every_kind() {
+    let mut files: Vec<_> =
+        std::fs::read_dir(data("tokenizers")).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 12);
+    for (seed, path) in (100..).zip(files) {
+        println!("{}", path.display());
+        let json = read(&path);
+        let pair = Pair::through_a_blob(&json);
+        pair.ours.check().unwrap();
+        pair.compare_random(seed, 2_000);
+        if ["llama3", "qwen2", "llama2"].iter().any(|name| path.ends_with(format!("{name}.json"))) {
+            pair.compare_characters();
+        }
+    }
+}
+
 /// Every character of the planes in which Unicode has assigned any, at the places where its category matters.
 #[test]
 fn every_character() {
-    let pair = Pair::new(&small());
-    let assigned = (0..0x3_4000).chain(0xe_0000..0xe_0200).chain(0x10_ff00..0x11_0000);
-    let characters: Vec<char> = assigned.filter_map(char::from_u32).collect();
-    for some in characters.chunks(256) {
-        let text: String = some.iter().map(|c| format!("a{c}1{c}.{c}  {c}{c}\n")).collect();
-        pair.compare(&text);
-    }
+    Pair::new(&small()).compare_characters();
 }
 
 #[test]
@@ -318,10 +364,11 @@ fn equal_input_compiles_to_equal_tables_which_pass_the_check() {
 /// Whatever a blob's tables hold, the tokenizer gives a result or an error: no panic, no endless loop.
 #[test]
 fn damaged_tables_never_panic() {
-    let tables = compile(&small(), 4096).unwrap();
+    let kinds = ["llama3", "mistral", "qwen2"].map(|name| read(&data(&format!("tokenizers/{name}.json"))));
+    let tables: Vec<_> = kinds.iter().map(|json| compile(json, vocab_size(json)).unwrap()).collect();
     let mut random = Random(3);
-    for _ in 0..300 {
-        let mut damaged = tables.clone();
+    for round in 0..600 {
+        let mut damaged = tables[round % tables.len()].clone();
         for _ in 0..1 + random.below(64) {
             damage(&mut damaged, &mut random);
         }
@@ -329,6 +376,7 @@ fn damaged_tables_never_panic() {
         let text = hard_string(&mut random, &["<|im_start|>", "<|im_end|>"]);
         let _ = ours.check();
         let _ = ours.special_tokens();
+        let _ = ours.encode_prompt(&text, SpecialTokens::Parse);
         for special in [SpecialTokens::Parse, SpecialTokens::AsText] {
             if let Ok(ids) = ours.encode(&text, special) {
                 let _ = ours.decode(&ids, true);
@@ -339,12 +387,20 @@ fn damaged_tables_never_panic() {
 
 fn damage(tables: &mut TokenizerTables, random: &mut Random) {
     let value = (random.next() >> random.below(64)) as u32;
-    let mut hit = |words: &mut [u32]| words[random.below(words.len())] = value;
-    match value % 5 {
+    let mut hit = |words: &mut [u32]| {
+        if !words.is_empty() {
+            words[random.below(words.len())] = value;
+        }
+    };
+    match value % 8 {
         0 => hit(&mut tables.token_offsets),
         1 => hit(&mut tables.byte_tokens),
         2 => hit(tables.merges.as_flattened_mut()),
         3 => hit(tables.added_tokens.as_flattened_mut()),
+        4 => hit(tables.char_tokens.as_flattened_mut()),
+        5 => hit(&mut tables.whole_words),
+        6 => hit(&mut tables.prompt_prefix),
+        _ if tables.stages.is_empty() => {}
         _ => {
             let stage = random.below(tables.stages.len());
             let stage = &mut tables.stages[stage];

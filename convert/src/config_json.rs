@@ -2,10 +2,13 @@
 //! everything that would change the numbers without this converter knowing how.
 
 use serde_json::Value;
-use smolrun::format::{Config, FormatError};
+use smolrun::format::{Config, FormatError, LayerFlags};
 
 use crate::error::{Error, Result};
+use crate::family::Family;
 use crate::json::{Document, Fields};
+use crate::rope;
+use crate::tensor_map::Extras;
 
 /// Fields that change the numbers of other architectures, or of fine-tunes of this one, with the values at which they
 /// change nothing. Absent and null always are such values. Fields named nowhere are ignored, as transformers does.
@@ -35,9 +38,7 @@ const NEUTRAL: &[(&str, &[f64])] = &[
     ("use_sliding_window", &[0.0]),
 ];
 
-/// Transformers' default of `rope_theta`.
-const ROPE_THETA: f64 = 10_000.0;
-/// Transformers' default of `rms_norm_eps` for Llama.
+/// Transformers' default of `rms_norm_eps`.
 const RMS_NORM_EPS: f64 = 1e-6;
 
 /// A model as `config.json` describes it.
@@ -47,6 +48,10 @@ pub struct ModelConfig {
     pub config: Config,
     /// Rotary inverse frequencies, `[head_dim / 2]`.
     pub rope_inv_freq: Vec<f32>,
+    /// What each layer does otherwise than the first Llama's.
+    pub layers: Vec<LayerFlags>,
+    /// The tensors that the model has beyond that one's.
+    pub extras: Extras,
     /// `model_type`, for the metadata.
     pub model_type: String,
 }
@@ -54,47 +59,37 @@ pub struct ModelConfig {
 /// Reads `config.json` and, where there is one, `generation_config.json`.
 pub fn read(config: &Document, generation: Option<&Document>) -> Result<ModelConfig> {
     let fields = config.fields()?;
-    let model_type = check_architecture(&fields)?;
-    check_neutral(&fields)?;
-    let rope_theta = rope_theta(&fields)?;
-    let mut record = hyperparameters(&fields)?;
+    let family = Family::read(&fields)?;
+    check_activation(&fields)?;
+    check_neutral(family, &fields)?;
+    let mut record = hyperparameters(family, &fields)?;
     record.eos_token_ids = end_ids(&fields, generation)?;
     record.check().map_err(|error| in_file(&fields, error))?;
-    let rope_inv_freq = rope_inv_freq(rope_theta, record.head_dim);
-    Ok(ModelConfig { config: record, rope_inv_freq, model_type })
+    let rope_inv_freq = rope::read(&fields, family.rope_theta(), record.head_dim)?;
+    let (window, layers) = family.layers(&fields, record.num_hidden_layers)?;
+    record.sliding_window = window.filter(|_| layers.iter().any(|layer| layer.sliding));
+    record.check().map_err(|error| in_file(&fields, error))?;
+    let (extras, model_type) = (family.extras(&fields)?, family.model_type().to_owned());
+    Ok(ModelConfig { config: record, rope_inv_freq, layers, extras, model_type })
 }
 
-/// Returns the `model_type`.
-fn check_architecture(fields: &Fields) -> Result<String> {
-    let model_type: String = fields.required("model_type", "\"llama\"")?;
-    if model_type != "llama" {
-        return Err(fields.wrong("model_type", "\"llama\"", Value::from(model_type)));
-    }
-    let expected = "[\"LlamaForCausalLM\"]";
-    let architectures: Vec<String> = fields.required("architectures", expected)?;
-    if architectures != ["LlamaForCausalLM"] {
-        return Err(fields.wrong("architectures", expected, Value::from(architectures)));
-    }
+fn check_activation(fields: &Fields) -> Result<()> {
     let hidden_act: Option<String> = fields.optional("hidden_act", "\"silu\"")?;
     match hidden_act {
         Some(act) if act != "silu" => Err(fields.wrong("hidden_act", "\"silu\"", Value::from(act))),
-        _ => Ok(model_type),
+        _ => Ok(()),
     }
 }
 
-fn check_neutral(fields: &Fields) -> Result<()> {
-    for (field, neutral) in NEUTRAL {
+fn check_neutral(family: Family, fields: &Fields) -> Result<()> {
+    for (field, neutral) in NEUTRAL.iter().filter(|(field, _)| !family.knows(field)) {
         let Some(value) = fields.value(field) else { continue };
         let number = value.as_f64().or_else(|| value.as_bool().map(f64::from));
         if !number.is_some_and(|number| neutral.contains(&number)) {
             return Err(fields.wrong(field, neutral_words(neutral, value), value));
         }
     }
-    let layers: Vec<Value> = fields.optional("layer_types", "a list")?.unwrap_or_default();
-    match layers.iter().find(|&layer| layer != "full_attention") {
-        Some(layer) => Err(fields.wrong("layer_types", "\"full_attention\" everywhere", layer)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn neutral_words(neutral: &[f64], found: &Value) -> String {
@@ -105,14 +100,19 @@ fn neutral_words(neutral: &[f64], found: &Value) -> String {
     }
 }
 
-fn hyperparameters(fields: &Fields) -> Result<Config> {
+fn hyperparameters(family: Family, fields: &Fields) -> Result<Config> {
     let count = |field| fields.required::<usize>(field, "a positive integer");
     let optional_count = |field| fields.optional::<usize>(field, "a positive integer or null");
     let hidden_size = count("hidden_size")?;
     let num_attention_heads = count("num_attention_heads")?;
-    let num_key_value_heads = optional_count("num_key_value_heads")?.unwrap_or(num_attention_heads);
+    let num_key_value_heads = match optional_count("num_key_value_heads")? {
+        Some(heads) => heads,
+        None if family.derives_heads() => num_attention_heads,
+        None => count("num_key_value_heads")?,
+    };
     let head_dim = match optional_count("head_dim")? {
         Some(head_dim) => head_dim,
+        None if family == Family::Qwen3 => count("head_dim")?,
         None => divide(fields, hidden_size, num_attention_heads)?,
     };
     let rms_norm_eps: Option<f64> = fields.optional("rms_norm_eps", "a number")?;
@@ -128,10 +128,11 @@ fn hyperparameters(fields: &Fields) -> Result<Config> {
         max_position_embeddings: count("max_position_embeddings")?,
         rms_norm_eps: rms_norm_eps.unwrap_or(RMS_NORM_EPS) as f32,
         attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-        tie_word_embeddings: tie_word_embeddings.unwrap_or(false),
+        tie_word_embeddings: tie_word_embeddings.unwrap_or(family.ties_word_embeddings()),
         bos_token_id: token_id(fields, "bos_token_id")?,
         pad_token_id: token_id(fields, "pad_token_id")?,
         eos_token_ids: Vec::new(),
+        sliding_window: None,
     })
 }
 
@@ -178,45 +179,6 @@ fn end_ids_of(fields: &Fields) -> Result<Vec<u32>> {
         return Ok(token_id(fields, field)?.into_iter().collect());
     }
     Ok(fields.optional(field, expected)?.unwrap_or_default())
-}
-
-/// `rope_theta`, from where transformers 4 or 5 keep it, after the refusal of every kind of rope scaling.
-fn rope_theta(fields: &Fields) -> Result<f64> {
-    let mut theta = fields.optional::<f64>("rope_theta", "a number")?;
-    for object in ["rope_scaling", "rope_parameters"] {
-        let Some(rope) = fields.object(object)? else { continue };
-        for key in ["rope_type", "type"] {
-            match rope.value(key) {
-                Some(kind) if kind != "default" => {
-                    return Err(fields.wrong(&format!("{object}.{key}"), "null or \"default\"", kind));
-                }
-                _ => {}
-            }
-        }
-        check_neutral(&rope)?;
-        let inner = rope.optional::<f64>("rope_theta", "a number")?;
-        if let (Some(outer), Some(inner)) = (theta, inner.filter(|&inner| Some(inner) != theta)) {
-            let expected = format!("rope_theta, {outer}");
-            return Err(fields.wrong(&format!("{object}.rope_theta"), expected, inner));
-        }
-        theta = theta.or(inner);
-    }
-    let theta = theta.unwrap_or(ROPE_THETA);
-    match theta.is_finite() && (1.0..=1e30).contains(&theta) {
-        true => Ok(theta),
-        false => Err(fields.wrong("rope_theta", "a number from 1 to 1e30", theta)),
-    }
-}
-
-/// `1 / theta^(2i / head_dim)` with the roundings of transformers, which computes it in f32: each step is rounded
-/// once, the power correctly.
-fn rope_inv_freq(theta: f64, head_dim: usize) -> Vec<f32> {
-    let theta = f64::from(theta as f32);
-    let frequency = |i: usize| {
-        let exponent = (2 * i) as f32 / head_dim as f32;
-        1.0 / (theta.powf(f64::from(exponent)) as f32)
-    };
-    (0..head_dim / 2).map(frequency).collect()
 }
 
 /// An error of the record's own checks, told as one of the file it came from.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
 
 use crate::chat_template;
 use crate::check;
@@ -51,9 +51,9 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     temp_file::check_target(&options.out, options.force)?;
     let checkpoint = Checkpoint::open(options)?;
     checkpoint.refuse_as_target(&options.out)?;
-    let ModelConfig { config, rope_inv_freq, model_type } =
+    let ModelConfig { config, rope_inv_freq, layers, extras, model_type } =
         config_json::read(&checkpoint.config, checkpoint.generation_config.as_ref())?;
-    let bindings = tensor_map::bind(&config, &checkpoint.source)?;
+    let bindings = tensor_map::bind(&config, extras, &checkpoint.source)?;
     let template =
         chat_template::read(checkpoint.chat_template.as_ref(), checkpoint.tokenizer_config.as_ref())?;
     let tables = tokenizer_json::compile(&checkpoint.tokenizer.bytes, config.vocab_size)
@@ -66,6 +66,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
         bytes_section(Kind::Config, 1, config.to_bytes().to_vec()),
         bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&rope_inv_freq).to_vec()),
     ];
+    sections.extend(layer_flags(&layers));
     sections.extend(tokenizer_sections(tables));
     sections.extend(template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
     sections.extend(weight_sections(bindings, options.dtype, config.tie_word_embeddings));
@@ -145,6 +146,13 @@ fn bytes_section(kind: Kind, columns: u64, bytes: Vec<u8>) -> Section<'static> {
     Section { spec, content: Content::Bytes(bytes) }
 }
 
+/// What the layers do otherwise than the first Llama's, where any does.
+fn layer_flags(layers: &[LayerFlags]) -> Option<Section<'static>> {
+    let bits: Vec<u32> = layers.iter().map(|layer| layer.to_bits()).collect();
+    let is_any = bits.iter().any(|&bits| bits != 0);
+    is_any.then(|| bytes_section(Kind::LayerFlags, 1, bytemuck::cast_slice(&bits).to_vec()))
+}
+
 fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
     let table = |kind, columns, bytes: &[u8]| bytes_section(kind, columns, bytes.to_vec());
     let mut sections = vec![
@@ -154,6 +162,15 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
         table(Kind::Merges, 4, bytemuck::cast_slice(&tables.merges)),
         table(Kind::AddedTokens, 2, bytemuck::cast_slice(&tables.added_tokens)),
     ];
+    let rules = [tables.rules.to_bits()];
+    let optional: [(Kind, u64, &[u32]); 4] = [
+        (Kind::TextRules, 1, if tables.rules == TextRules::default() { &[] } else { &rules }),
+        (Kind::CharTokens, 2, tables.char_tokens.as_flattened()),
+        (Kind::WholeWords, 1, &tables.whole_words),
+        (Kind::PromptPrefix, 1, &tables.prompt_prefix),
+    ];
+    let present = optional.into_iter().filter(|(.., words)| !words.is_empty());
+    sections.extend(present.map(|(kind, columns, words)| table(kind, columns, bytemuck::cast_slice(words))));
     for (stage, bytes) in (0u32..).zip(tables.stages) {
         let mut section = bytes_section(Kind::Pretokenizer, 1, bytes);
         section.spec.layer = Some(stage);

@@ -84,6 +84,11 @@ impl Fields<'_> {
         self.map.get(field).cloned()
     }
 
+    /// Whether `field` is there, be it null.
+    pub fn has(&self, field: &str) -> bool {
+        self.map.contains_key(field)
+    }
+
     /// The value of `field` as a `T`, which errors call `expected`.
     pub fn optional<T: DeserializeOwned>(&self, field: &str, expected: &str) -> Result<Option<T>> {
         let Some(value) = self.value(field) else { return Ok(None) };

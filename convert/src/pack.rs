@@ -27,9 +27,12 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
 /// The numbers of one of a section's [`pieces`].
 pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<Vec<f32>> {
     if binding.arrangement == Arrangement::Vector {
-        let tensor = binding.tensors[0];
-        let mut packed = vec![0.0; tensor.shape[0]];
-        Rows::default().read(source, tensor, 0, &mut packed)?;
+        let mut packed = Vec::new();
+        for tensor in &binding.tensors {
+            let done = packed.len();
+            packed.resize(done + tensor.shape[0], 0.0);
+            Rows::default().read(source, tensor, 0, &mut packed[done..])?;
+        }
         return Ok(packed);
     }
     let panel_len = binding.columns() * PANEL;

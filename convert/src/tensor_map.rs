@@ -8,7 +8,7 @@ use crate::source::{Dtype, Source, Tensor};
 /// How the tensors of a section are laid out in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrangement {
-    /// As it is.
+    /// One tensor after the other.
     Vector,
     /// In panels, one tensor after the other.
     Panels,
@@ -26,6 +26,8 @@ enum Dim {
     Query,
     /// All key heads, or all value heads.
     KeyValue,
+    /// One head.
+    Head,
 }
 
 /// What one section is made of. `{}` in a name stands for the layer.
@@ -44,9 +46,9 @@ const fn rule(
 }
 
 use Arrangement::{Panels, PanelsInTurn, Vector};
-use Dim::{Hidden, Intermediate, KeyValue, Query, Vocab};
+use Dim::{Head, Hidden, Intermediate, KeyValue, Query, Vocab};
 
-/// The tensors of a Llama.
+/// The tensors of a Llama and its relatives.
 #[rustfmt::skip] // one line per tensor
 const RULES: &[Rule] = &[
     rule(Kind::EmbedTokens, Panels, &[
@@ -60,8 +62,20 @@ const RULES: &[Rule] = &[
         ("model.layers.{}.self_attn.k_proj.weight", &[KeyValue, Hidden]),
         ("model.layers.{}.self_attn.v_proj.weight", &[KeyValue, Hidden]),
     ]),
+    rule(Kind::QkvBias, Vector, &[
+        ("model.layers.{}.self_attn.q_proj.bias", &[Query]),
+        ("model.layers.{}.self_attn.k_proj.bias", &[KeyValue]),
+        ("model.layers.{}.self_attn.v_proj.bias", &[KeyValue]),
+    ]),
+    rule(Kind::QkNorm, Vector, &[
+        ("model.layers.{}.self_attn.q_norm.weight", &[Head]),
+        ("model.layers.{}.self_attn.k_norm.weight", &[Head]),
+    ]),
     rule(Kind::OProj, Panels, &[
         ("model.layers.{}.self_attn.o_proj.weight", &[Hidden, Query]),
+    ]),
+    rule(Kind::OBias, Vector, &[
+        ("model.layers.{}.self_attn.o_proj.bias", &[Hidden]),
     ]),
     rule(Kind::PostAttentionLayernorm, Vector, &[
         ("model.layers.{}.post_attention_layernorm.weight", &[Hidden]),
@@ -80,6 +94,28 @@ const RULES: &[Rule] = &[
         (LM_HEAD, &[Vocab, Hidden]),
     ]),
 ];
+
+/// Which tensors a model has that the first Llama has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Biases of q, k and v.
+    pub qkv_bias: bool,
+    /// Norms of each query head and each key head.
+    pub qk_norm: bool,
+    /// A bias of the attention's output.
+    pub o_bias: bool,
+}
+
+impl Extras {
+    fn include(self, kind: Kind) -> bool {
+        match kind {
+            Kind::QkvBias => self.qkv_bias,
+            Kind::QkNorm => self.qk_norm,
+            Kind::OBias => self.o_bias,
+            _ => true,
+        }
+    }
+}
 
 /// The output matrix, which a tied model does not have.
 const LM_HEAD: &str = "lm_head.weight";
@@ -150,12 +186,13 @@ fn panels(tensor: &Tensor) -> usize {
     tensor.shape[0].div_ceil(PANEL)
 }
 
-/// Finds every tensor that `config` asks for and checks it; refuses any other.
+/// Finds every tensor that `config` and `extras` ask for and checks it; refuses any other.
 ///
 /// Sections come in the order of the forward pass, the embedding first.
-pub fn bind<'a>(config: &Config, source: &'a Source) -> Result<Vec<Binding<'a>>> {
+pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<Vec<Binding<'a>>> {
     check_lm_head(config, source)?;
-    let (per_layer, single): (Vec<_>, Vec<_>) = RULES.iter().partition(|rule| rule.kind.is_per_layer());
+    let rules = RULES.iter().filter(|rule| extras.include(rule.kind));
+    let (per_layer, single): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.kind.is_per_layer());
     let mut bindings = Vec::new();
     for rule in single.iter().filter(|rule| rule.kind == Kind::EmbedTokens) {
         bindings.push(rule.bind(config, source, None)?);
@@ -192,7 +229,7 @@ fn check_extra(source: &Source, bindings: &[Binding]) -> Result<()> {
     let mut names = source.tensors.keys().map(String::as_str);
     match names.find(|name| !bound.contains(name) && !name.ends_with(IGNORED)) {
         Some(name) => {
-            Err(Error::tensor(name, "expected no tensor of this name in a Llama of this config, found one"))
+            Err(Error::tensor(name, "expected no tensor of this name in a model of this config, found one"))
         }
         None => Ok(()),
     }
@@ -236,6 +273,7 @@ impl Dim {
             Dim::Intermediate => config.intermediate_size,
             Dim::Query => config.attention_width(),
             Dim::KeyValue => config.num_key_value_heads * config.head_dim,
+            Dim::Head => config.head_dim,
         }
     }
 }

@@ -6,7 +6,7 @@ fn main() -> smolrun::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let model = Model::open(arguments.next().unwrap_or_else(|| "tales.bin".into()))?;
     let prompt = arguments.next().unwrap_or_else(|| "Once upon a time".into());
-    let prompt = model.tokenizer().encode(&prompt, SpecialTokens::AsText)?;
+    let prompt = model.tokenizer().encode_prompt(&prompt, SpecialTokens::AsText)?;
     let mut session = Session::new(&model, SessionOptions::default())?;
     for token in session.generate(&prompt, GenerateOptions::default().max_tokens(100))? {
         print!("{}", token?.text);

@@ -114,10 +114,14 @@ fn check_vectors(bytes: &[u8], layout: &Layout) -> Checked {
     let weights = &layout.weights;
     let layers = weights.layers.iter().flat_map(|layer| {
         [
-            (Kind::InputLayernorm, &layer.input_layernorm),
-            (Kind::PostAttentionLayernorm, &layer.post_attention_layernorm),
+            (Kind::InputLayernorm, Some(&layer.input_layernorm)),
+            (Kind::QkvBias, layer.qkv_bias.as_ref()),
+            (Kind::QkNorm, layer.qk_norm.as_ref()),
+            (Kind::OBias, layer.o_bias.as_ref()),
+            (Kind::PostAttentionLayernorm, Some(&layer.post_attention_layernorm)),
         ]
     });
+    let layers = layers.filter_map(|(kind, range)| range.map(|range| (kind, range)));
     let single = [(Kind::RopeInvFreq, &weights.rope_inv_freq), (Kind::Norm, &weights.norm)];
     for (kind, range) in single.into_iter().chain(layers) {
         let (numbers, _) = bytes.get(range.clone()).unwrap_or_default().as_chunks();

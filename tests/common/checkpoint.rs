@@ -87,6 +87,14 @@ impl Checkpoint {
         checkpoint
     }
 
+    /// Gives the checkpoint another tokenizer, of `vocab_size` tokens, and an embedding to match.
+    pub fn use_tokenizer(&mut self, tokenizer: Value, vocab_size: usize) {
+        self.tokenizer = tokenizer;
+        self.config["vocab_size"] = json!(vocab_size);
+        let Tensor { dtype, shape, .. } = self.tensor("model.embed_tokens.weight").clone();
+        self.add("model.embed_tokens.weight", dtype, &[vocab_size, shape[1]]);
+    }
+
     /// Adds a tensor of numbers that are different everywhere, as far as eight bits of mantissa reach.
     pub fn add(&mut self, name: &str, dtype: TensorDtype, shape: &[usize]) {
         let seed = name.bytes().fold(1u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));

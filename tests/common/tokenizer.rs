@@ -24,6 +24,10 @@ pub fn tokenizer(tables: &TokenizerTables) -> Tokenizer {
         merges: lay(bytemuck::cast_slice(&tables.merges)),
         added_tokens: lay(bytemuck::cast_slice(&tables.added_tokens)),
         pretokenizer: tables.stages.iter().map(|stage| lay(stage)).collect(),
+        rules: tables.rules,
+        char_tokens: lay(bytemuck::cast_slice(&tables.char_tokens)),
+        whole_words: lay(bytemuck::cast_slice(&tables.whole_words)),
+        prompt_prefix: lay(bytemuck::cast_slice(&tables.prompt_prefix)),
     };
     let storage = Storage::from_bytes(&bytes).expect("memory for the tokenizer's tables");
     Tokenizer::from_sections(Arc::new(storage), sections, tables.token_offsets.len() - 1)

@@ -1,4 +1,52 @@
-//! GPT-2's byte-level alphabet: `tokenizer.json` writes each byte of a token as one printable character.
+//! The two ways in which `tokenizer.json` writes a token's bytes. GPT-2's byte-level alphabet has one printable character
+//! for each byte; SentencePiece's texts are themselves but for spaces, and name single bytes.
+
+/// How SentencePiece writes a space.
+pub(super) const METASPACE: &str = "▁";
+
+/// What the texts of tokens are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alphabet {
+    /// A character for each byte. Words start as bytes.
+    ByteLevel,
+    /// Themselves, with `▁` for a space and `<0x0A>` for a byte. Words start as characters.
+    Metaspace,
+}
+
+impl Alphabet {
+    /// The bytes that the token written as `text` stands for.
+    pub(super) fn bytes_of(self, text: &str) -> Vec<u8> {
+        match self {
+            Alphabet::ByteLevel => bytes_of(text),
+            Alphabet::Metaspace => match named_byte(text) {
+                Some(byte) => vec![byte],
+                None => text.replace(METASPACE, " ").into_bytes(),
+            },
+        }
+    }
+
+    /// How the token of `byte` alone is written.
+    pub(super) fn text_of(self, byte: u8) -> String {
+        match self {
+            Alphabet::ByteLevel => char_of(byte).into(),
+            Alphabet::Metaspace => format!("<0x{byte:02X}>"),
+        }
+    }
+
+    /// Whether a word can be written as `text`.
+    pub(super) fn can_write(self, text: &str) -> bool {
+        match self {
+            Alphabet::ByteLevel => text.chars().all(|c| byte_of(c).is_some()),
+            Alphabet::Metaspace => !text.contains(' '),
+        }
+    }
+}
+
+/// The byte that `<0x0A>` names, in any spelling of the digits that the library reads.
+fn named_byte(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}
 
 /// The character of `byte`: itself where that is printable in Latin-1, else one from U+0100 on, in ascending order.
 pub(super) fn char_of(byte: u8) -> char {
@@ -16,7 +64,7 @@ fn shifted(index: u8) -> char {
 }
 
 /// The bytes that `token` stands for: one for each character, or its own UTF-8 if any of them is no byte's.
-pub(super) fn bytes_of(token: &str) -> Vec<u8> {
+fn bytes_of(token: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
     bytes.unwrap_or_else(|| token.as_bytes().to_vec())
 }
@@ -43,6 +91,17 @@ mod tests {
         let others = (0..=255u8).filter(|byte| !printable.contains(byte));
         alphabet.extend(others.zip('\u{100}'..));
         alphabet
+    }
+
+    #[test]
+    fn metaspace_texts_are_themselves() {
+        let bytes = |text| Alphabet::Metaspace.bytes_of(text);
+        assert_eq!(bytes("▁a▁é"), " a é".as_bytes());
+        assert_eq!(bytes("<0x0A>"), b"\n");
+        assert_eq!(bytes("<0xff>"), b"\xff");
+        assert_eq!(bytes("<0x0>"), b"<0x0>");
+        assert_eq!(bytes("<0xZZ>"), b"<0xZZ>");
+        assert_eq!(Alphabet::Metaspace.text_of(10), "<0x0A>");
     }
 
     #[test]

@@ -15,6 +15,12 @@ use super::error::TokenizerError;
 
 /// GPT-2's regex without `\s+(?!\S)` before the last alternative: that is `splits_trailing_space`.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
+/// Llama 3's and Qwen2's, likewise. They differ in how many digits stay together.
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+";
+/// The look-ahead that stands before the last alternative of all three.
+const LOOK_AHEAD: &str = r"\s+(?!\S)|";
 /// What `Digits` takes for a digit: all of `\p{N}` in Unicode 17. The regex crates and Oniguruma, which the other
 /// stage follows, know Unicode 16; `tokenizers` asks Rust's standard library, which is at 17.
 const DIGIT: &str = r"\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}";
@@ -24,24 +30,53 @@ const DIGIT: &str = r"\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}";
 pub(super) enum Stage {
     /// `ByteLevel`'s regex.
     Gpt2,
+    /// The `Split` of Llama 3.
+    Llama3,
+    /// The `Split` of Qwen2.
+    Qwen2,
     /// `Digits` with `individual_digits`.
     IndividualDigits,
     /// `Digits` without it: runs of digits stay together.
     Digits,
+    /// `Metaspace` with `split`: each space begins a word.
+    Spaces,
+}
+
+/// The stage of a regex as `tokenizer.json` spells it, if it is a known one.
+pub(super) fn known(regex: &str) -> Option<Stage> {
+    let (before, last) = regex.split_once(LOOK_AHEAD)?;
+    let stages = [(GPT2, Stage::Gpt2), (LLAMA3, Stage::Llama3), (QWEN2, Stage::Qwen2)];
+    let is_it = |pattern: &str| pattern.strip_prefix(before) == Some(last);
+    stages.into_iter().find(|(pattern, _)| is_it(pattern)).map(|(_, stage)| stage)
 }
 
 /// The bytes of the stage's automaton.
 pub(super) fn compile(stage: Stage) -> Result<Vec<u8>, TokenizerError> {
     let pattern = match stage {
         Stage::Gpt2 => GPT2.to_owned(),
+        Stage::Llama3 => LLAMA3.to_owned(),
+        Stage::Qwen2 => QWEN2.to_owned(),
         Stage::IndividualDigits => format!("[{DIGIT}]|[^{DIGIT}]+"),
         Stage::Digits => format!("[{DIGIT}]+|[^{DIGIT}]+"),
+        Stage::Spaces => " [^ ]*|[^ ]+".to_owned(),
     };
-    compile_pattern(&pattern, stage == Stage::Gpt2)
-        .map_err(|problem| TokenizerError::Regex { pattern, problem })
+    let trailing_space = match stage {
+        Stage::Gpt2 => TrailingSpace::Splits,
+        Stage::Llama3 | Stage::Qwen2 => TrailingSpace::SplitsButForNewlines,
+        _ => TrailingSpace::Stays,
+    };
+    compile_pattern(&pattern, trailing_space).map_err(|problem| TokenizerError::Regex { pattern, problem })
 }
 
-fn compile_pattern(pattern: &str, splits_trailing_space: bool) -> Result<Vec<u8>, String> {
+/// What becomes of the last white space of a match, which the look-ahead would have left.
+#[derive(Clone, Copy, PartialEq)]
+enum TrailingSpace {
+    Stays,
+    Splits,
+    SplitsButForNewlines,
+}
+
+fn compile_pattern(pattern: &str, trailing_space: TrailingSpace) -> Result<Vec<u8>, String> {
     let config = dense::Config::new().start_kind(StartKind::Anchored).match_kind(MatchKind::LeftmostFirst);
     let dfa = dense::Builder::new().configure(config).build(pattern).map_err(|error| error.to_string())?;
     let table = Table::explore(&dfa)?.minimise();
@@ -52,7 +87,8 @@ fn compile_pattern(pattern: &str, splits_trailing_space: bool) -> Result<Vec<u8>
     let dfa = Dfa {
         class_count: representatives.len(),
         start: u16::try_from(table.start).map_err(|error| error.to_string())?,
-        splits_trailing_space,
+        splits_trailing_space: trailing_space != TrailingSpace::Stays,
+        newlines_stay: trailing_space == TrailingSpace::SplitsButForNewlines,
         classes: &classes,
         accept: &accept,
         next: &next.ok_or("more than 65536 states")?,
@@ -163,7 +199,7 @@ mod tests {
 
     /// The compiled pattern's bytes, at an even address.
     fn bytes(pattern: &str) -> Vec<u16> {
-        let bytes = compile_pattern(pattern, false).unwrap();
+        let bytes = compile_pattern(pattern, TrailingSpace::Stays).unwrap();
         bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect()
     }
 
@@ -221,8 +257,8 @@ mod tests {
 
     #[test]
     fn what_is_no_regex_is_an_error() {
-        assert!(compile_pattern("(", false).is_err());
-        assert!(compile_pattern("a(?!b)", false).is_err(), "look-ahead");
-        assert!(compile_pattern(r"\bé", false).is_err(), "a Unicode word boundary");
+        assert!(compile_pattern("(", TrailingSpace::Stays).is_err());
+        assert!(compile_pattern("a(?!b)", TrailingSpace::Stays).is_err(), "look-ahead");
+        assert!(compile_pattern(r"\bé", TrailingSpace::Stays).is_err(), "a Unicode word boundary");
     }
 }

@@ -2,6 +2,7 @@
 //! refused by the name of what it asks for, not for the shape of its vocabulary.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ pub(super) struct Settings {
 }
 
 /// A part of the pipeline: its type, and options that depend on it.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct Component {
     #[serde(rename = "type")]
     pub(super) kind: String,
@@ -46,10 +47,98 @@ pub(super) struct Digits {
     pub(super) individual_digits: bool,
 }
 
-/// The options of the pre-tokenizer `Sequence`.
+/// The options of the pre-tokenizer `Split`.
 #[derive(Deserialize)]
-pub(super) struct Sequence {
-    pub(super) pretokenizers: Vec<Component>,
+pub(super) struct Split {
+    pub(super) pattern: Pattern,
+    pub(super) behavior: String,
+    #[serde(default)]
+    pub(super) invert: bool,
+}
+
+/// What is looked for.
+#[derive(Deserialize)]
+pub(super) enum Pattern {
+    String(String),
+    Regex(String),
+}
+
+impl Pattern {
+    /// The text, if it is one.
+    pub(super) fn string(&self) -> Option<&str> {
+        match self {
+            Pattern::String(string) => Some(string),
+            Pattern::Regex(_) => None,
+        }
+    }
+
+    /// The regex, if it is one.
+    pub(super) fn regex(&self) -> Option<&str> {
+        match self {
+            Pattern::String(_) => None,
+            Pattern::Regex(regex) => Some(regex),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::String(string) => write!(f, "{string:?}"),
+            Pattern::Regex(regex) => write!(f, "the regex {regex}"),
+        }
+    }
+}
+
+/// The options of the pre-tokenizer `Metaspace`.
+#[derive(Deserialize)]
+pub(super) struct Metaspace {
+    pub(super) replacement: String,
+    pub(super) add_prefix_space: Option<bool>,
+    pub(super) prepend_scheme: Option<String>,
+    pub(super) split: Option<bool>,
+}
+
+/// The options of the normalizer and the decoder `Replace`.
+#[derive(Deserialize)]
+pub(super) struct Replace {
+    pub(super) pattern: Pattern,
+    pub(super) content: String,
+}
+
+/// The options of the normalizer `Prepend`.
+#[derive(Deserialize)]
+pub(super) struct Prepend {
+    pub(super) prepend: String,
+}
+
+/// The options of the decoder `Strip`.
+#[derive(Deserialize)]
+pub(super) struct Strip {
+    pub(super) content: String,
+    pub(super) start: usize,
+    pub(super) stop: usize,
+}
+
+/// The options of the post-processor `TemplateProcessing`.
+#[derive(Deserialize)]
+pub(super) struct Template {
+    pub(super) single: Vec<Piece>,
+    #[serde(default)]
+    pub(super) special_tokens: HashMap<String, TemplateToken>,
+}
+
+/// A part of what a template makes of a text.
+#[derive(Deserialize)]
+pub(super) enum Piece {
+    SpecialToken { id: String },
+    Sequence {},
+}
+
+/// A control token of a template.
+#[derive(Deserialize)]
+pub(super) struct TemplateToken {
+    pub(super) ids: Vec<u32>,
 }
 
 /// Everything about the model but its content.

@@ -1,15 +1,32 @@
-//! Refuses, by name, every setting that the runtime's tokenizer does not have.
+//! How a tokenizer works, and the refusal, by name, of everything that the runtime's does not have.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use smolrun::format::NO_TOKEN;
+use smolrun::format::{NO_TOKEN, TextRules};
 
+use super::alphabet::Alphabet;
 use super::dfa::Stage;
 use super::error::TokenizerError;
-use super::json::{ByteLevel, Component, Digits, ModelSettings, Sequence, Settings};
+use super::json::{Component, ModelSettings, Settings};
+use super::{decoder, normalizer, post_processor, pre_tokenizer};
 
-/// Checks everything but what depends on the vocabulary. Returns the pre-tokenizer's stages.
-pub(super) fn check(settings: &Settings) -> Result<Vec<Stage>, TokenizerError> {
+/// A supported tokenizer, but for its vocabulary.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    /// What the tokens' texts are written in.
+    pub(super) alphabet: Alphabet,
+    /// What becomes of a text before it is cut into words, and of decoded text.
+    pub(super) rules: TextRules,
+    /// The pre-tokenizer's stages.
+    pub(super) stages: Vec<Stage>,
+    /// Whether a word that is a token becomes it, whatever the merges say.
+    pub(super) ignore_merges: bool,
+    /// Ids that a prompt begins with.
+    pub(super) prompt_prefix: Vec<u32>,
+}
+
+/// Checks everything but what depends on the vocabulary.
+pub(super) fn check(settings: &Settings) -> Result<Pipeline, TokenizerError> {
     if settings.version != "1.0" {
         return Err(TokenizerError::unsupported("version", "1.0", &settings.version));
     }
@@ -19,20 +36,49 @@ pub(super) fn check(settings: &Settings) -> Result<Vec<Stage>, TokenizerError> {
         }
     }
     check_model(&settings.model)?;
-    expect_kind("normalizer", settings.normalizer.as_ref(), &[None])?;
-    expect_kind("post_processor", settings.post_processor.as_ref(), &[None, Some("ByteLevel")])?;
-    expect_kind("decoder", settings.decoder.as_ref(), &[Some("ByteLevel")])?;
-    stages(settings.pre_tokenizer.as_ref())
+    let (alphabet, decoding) = decoder::read(settings.decoder.as_ref())?;
+    check_switches(alphabet, &settings.model)?;
+    let normalizing = normalizer::read(alphabet, settings.normalizer.as_ref())?;
+    let (stages, cutting) = match alphabet {
+        Alphabet::ByteLevel => {
+            (pre_tokenizer::byte_level(settings.pre_tokenizer.as_ref())?, TextRules::default())
+        }
+        Alphabet::Metaspace => pre_tokenizer::metaspace(settings.pre_tokenizer.as_ref())?,
+    };
+    let writes_spaces = normalizing.has(TextRules::NORMALIZE_SPACE) || cutting.has(TextRules::METASPACE);
+    if alphabet == Alphabet::Metaspace && !writes_spaces {
+        let supported = "Metaspace, or a normalizer that replaces spaces";
+        return Err(TokenizerError::unsupported("pre_tokenizer", supported, "null"));
+    }
+    Ok(Pipeline {
+        alphabet,
+        rules: normalizing.with(cutting).with(decoding),
+        stages,
+        ignore_merges: settings.model.ignore_merges == Some(true),
+        prompt_prefix: post_processor::read(settings.post_processor.as_ref())?,
+    })
 }
 
-/// A token for unknown bytes has no effect where every byte is known. Elsewhere the runtime drops unknown bytes.
-pub(super) fn check_unk(model: &ModelSettings, byte_tokens: &[u32; 256]) -> Result<(), TokenizerError> {
-    match &model.unk_token {
-        Some(unk) if byte_tokens.contains(&NO_TOKEN) => {
+/// A token for unknown bytes has no effect where every byte is known. Elsewhere the runtime drops unknown bytes, which
+/// is what a byte-level tokenizer does without such a token.
+pub(super) fn check_unk(
+    alphabet: Alphabet,
+    model: &ModelSettings,
+    byte_tokens: &[u32; 256],
+) -> Result<(), TokenizerError> {
+    if !byte_tokens.contains(&NO_TOKEN) {
+        return Ok(());
+    }
+    match (alphabet, &model.unk_token) {
+        (Alphabet::Metaspace, _) => {
+            let found = "a vocabulary without some of them";
+            Err(TokenizerError::unsupported("model.byte_fallback", "a token for each byte", found))
+        }
+        (Alphabet::ByteLevel, Some(unk)) => {
             let supported = "null, as not every byte has a token";
             Err(TokenizerError::unsupported("model.unk_token", supported, quoted(unk)))
         }
-        _ => Ok(()),
+        (Alphabet::ByteLevel, None) => Ok(()),
     }
 }
 
@@ -52,68 +98,43 @@ fn check_model(model: &ModelSettings) -> Result<(), TokenizerError> {
             return Err(TokenizerError::unsupported(field, "null", quoted(affix)));
         }
     }
-    let switches =
-        [("model.byte_fallback", model.byte_fallback), ("model.ignore_merges", model.ignore_merges)];
-    match switches.into_iter().find(|(_, on)| *on == Some(true)) {
-        Some((field, _)) => Err(TokenizerError::unsupported(field, "false", "true")),
-        None => Ok(()),
+    Ok(())
+}
+
+/// Words of a byte-level tokenizer are bytes already; those of the other kind need the bytes' tokens.
+fn check_switches(alphabet: Alphabet, model: &ModelSettings) -> Result<(), TokenizerError> {
+    let byte_fallback = model.byte_fallback == Some(true);
+    match alphabet {
+        Alphabet::ByteLevel if byte_fallback => {
+            Err(TokenizerError::unsupported("model.byte_fallback", "false", "true"))
+        }
+        Alphabet::Metaspace if !byte_fallback => {
+            Err(TokenizerError::unsupported("model.byte_fallback", "true", "false"))
+        }
+        Alphabet::Metaspace if model.ignore_merges == Some(true) => {
+            Err(TokenizerError::unsupported("model.ignore_merges", "false", "true"))
+        }
+        _ => Ok(()),
     }
 }
 
-fn expect_kind(
-    field: &str,
-    component: Option<&Component>,
-    supported: &[Option<&str>],
-) -> Result<(), TokenizerError> {
-    let found = component.map(|component| component.kind.as_str());
-    if supported.contains(&found) {
-        return Ok(());
-    }
-    let supported: Vec<&str> = supported.iter().map(|kind| kind.unwrap_or("null")).collect();
-    Err(TokenizerError::unsupported(field, supported.join(" or "), found.unwrap_or("null")))
-}
-
-/// Any number of `Digits`, then one `ByteLevel`: after it, the text is in its alphabet.
-fn stages(pre_tokenizer: Option<&Component>) -> Result<Vec<Stage>, TokenizerError> {
-    const FIELD: &str = "pre_tokenizer";
-    let supported = "ByteLevel, or a Sequence of Digits and then ByteLevel";
-    let refuse = |found: &str| TokenizerError::unsupported(FIELD, supported, found);
-    let component = pre_tokenizer.ok_or_else(|| refuse("null"))?;
-    if component.kind != "Sequence" {
-        return match component.kind.as_str() {
-            "ByteLevel" => Ok(vec![byte_level(component)?]),
-            kind => Err(refuse(kind)),
-        };
-    }
-    let Sequence { pretokenizers } = options(component)?;
-    let Some((last, before)) = pretokenizers.split_last().filter(|(last, _)| last.kind == "ByteLevel") else {
-        return Err(refuse("a Sequence that does not end in ByteLevel"));
-    };
-    let digits = before.iter().map(|component| match component.kind.as_str() {
-        "Digits" => digits(component),
-        kind => Err(refuse(&format!("{kind} in a Sequence"))),
-    });
-    digits.chain([byte_level(last)]).collect()
-}
-
-fn byte_level(component: &Component) -> Result<Stage, TokenizerError> {
-    let ByteLevel { add_prefix_space, use_regex } = options(component)?;
-    match (add_prefix_space, use_regex) {
-        (true, _) => Err(TokenizerError::unsupported("pre_tokenizer.add_prefix_space", "false", "true")),
-        (_, false) => Err(TokenizerError::unsupported("pre_tokenizer.use_regex", "true", "false")),
-        (false, true) => Ok(Stage::Gpt2),
+/// The parts of a component that may be a `Sequence`, by the field that lists them; none where there is no component.
+pub(super) fn parts(component: Option<&Component>, list: &str) -> Result<Vec<Component>, TokenizerError> {
+    match component {
+        None => Ok(Vec::new()),
+        Some(sequence) if sequence.kind == "Sequence" => {
+            let list = sequence.options.get(list).cloned().unwrap_or_default();
+            Ok(serde_json::from_value(list)?)
+        }
+        Some(component) => Ok(vec![component.clone()]),
     }
 }
 
-fn digits(component: &Component) -> Result<Stage, TokenizerError> {
-    let Digits { individual_digits } = options(component)?;
-    Ok(if individual_digits { Stage::IndividualDigits } else { Stage::Digits })
-}
-
-fn options<T: DeserializeOwned>(component: &Component) -> Result<T, TokenizerError> {
+/// The component's options as a `T`.
+pub(super) fn options<T: DeserializeOwned>(component: &Component) -> Result<T, TokenizerError> {
     Ok(serde_json::from_value(Value::Object(component.options.clone()))?)
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("{text:?}")
 }

@@ -1,7 +1,7 @@
 //! What is refused, and by which words.
 
 use serde_json::{Value, json};
-use smolrun::format::{AddedToken, NO_TOKEN};
+use smolrun::format::{AddedToken, NO_TOKEN, TextRules};
 
 use super::{TokenizerError, TokenizerTables, compile};
 
@@ -37,14 +37,80 @@ fn sequence(of: &[Value]) -> Value {
     json!({"type": "Sequence", "pretokenizers": of})
 }
 
+fn split(regex: &str, behavior: &str, invert: bool) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert})
+}
+
+/// GPT-2's pattern.
+const WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+fn template(single: Value) -> Value {
+    let tokens = json!({"<|end|>": {"id": "<|end|>", "ids": [4], "tokens": ["<|end|>"]}});
+    json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens})
+}
+
+fn special(text: &str) -> Value {
+    json!({"SpecialToken": {"id": text, "type_id": 0}})
+}
+
+fn text() -> Value {
+    json!({"Sequence": {"id": "A", "type_id": 0}})
+}
+
+fn decoders(of: Value) -> Value {
+    json!({"type": "Sequence", "decoders": of})
+}
+
+fn replace(pattern: &str, content: &str) -> Value {
+    json!({"type": "Replace", "pattern": {"String": pattern}, "content": content})
+}
+
+/// As [`base`], of SentencePiece's kind.
+fn metaspace_base() -> Value {
+    let mut vocab: serde_json::Map<String, Value> =
+        (0..=255u8).map(|byte| (format!("<0x{byte:02X}>"), json!(byte))).collect();
+    vocab.extend(
+        [("▁", 256), ("a", 257), ("▁a", 258), ("<s>", 259)].map(|(token, id)| (token.into(), json!(id))),
+    );
+    let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+    let fallback = [replace("▁", " "), json!({"type": "ByteFallback"}), json!({"type": "Fuse"}), strip];
+    let mut json = base();
+    json["added_tokens"] = json!([added(259, "<s>")]);
+    json["normalizer"] =
+        json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")]});
+    json["pre_tokenizer"] = json!(null);
+    json["decoder"] = decoders(json!(fallback));
+    json["model"]["vocab"] = vocab.into();
+    json["model"]["merges"] = json!([["▁", "a"]]);
+    json["model"]["unk_token"] = json!("<s>");
+    json["model"]["byte_fallback"] = json!(true);
+    json
+}
+
+fn compile_metaspace_with(path: &str, value: Value) -> Result<TokenizerTables, TokenizerError> {
+    compile_changed(metaspace_base(), path, value, 260)
+}
+
 /// Compiles the base after `value` was put at `path` (`model.vocab`, `added_tokens.0.id`).
 fn compile_with(path: &str, value: Value) -> Result<TokenizerTables, TokenizerError> {
-    let mut json = base();
+    compile_changed(base(), path, value, 8)
+}
+
+fn compile_changed(
+    mut json: Value,
+    path: &str,
+    value: Value,
+    vocab_size: usize,
+) -> Result<TokenizerTables, TokenizerError> {
     let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
     let pointer: String =
         parent.split('.').filter(|part| !part.is_empty()).map(|part| format!("/{part}")).collect();
-    json.pointer_mut(&pointer).unwrap()[field] = value;
-    compile(json.to_string().as_bytes(), 8)
+    let parent = json.pointer_mut(&pointer).unwrap();
+    match field.parse::<usize>() {
+        Ok(index) => parent[index] = value,
+        Err(_) => parent[field] = value,
+    }
+    compile(json.to_string().as_bytes(), vocab_size)
 }
 
 #[test]
@@ -72,6 +138,13 @@ fn what_has_no_effect_is_accepted() {
         ("post_processor", byte_level()),
         ("decoder.add_prefix_space", json!(true)),
         ("pre_tokenizer", sequence(&[byte_level()])),
+        (
+            "pre_tokenizer",
+            sequence(&[
+                split(WORDS, "Isolated", false),
+                json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}),
+            ]),
+        ),
     ];
     for (path, value) in harmless {
         assert_eq!(compile_with(path, value).unwrap(), base, "{path}");
@@ -110,9 +183,26 @@ fn what_is_not_supported_is_refused_by_name() {
         ("version", json!("2.0"), "version: 2.0 is not supported, only 1.0"),
         ("truncation", json!({"max_length": 512}), "truncation: {\"max_length\":512} is not supported"),
         ("padding", json!({"pad_id": 0}), "padding: {\"pad_id\":0} is not supported"),
-        ("normalizer", json!({"type": "NFC"}), "normalizer: NFC is not supported, only null"),
-        ("post_processor", json!({"type": "TemplateProcessing"}), "post_processor: TemplateProcessing"),
+        ("normalizer", json!({"type": "NFD"}), "normalizer: NFD is not supported, only null or NFC"),
+        (
+            "normalizer",
+            json!({"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}),
+            "normalizer: Lowercase",
+        ),
+        ("post_processor", json!({"type": "RobertaProcessing"}), "post_processor: RobertaProcessing"),
+        ("post_processor", template(json!([special("<|end|>")])), "post_processor.single: <|end|>"),
+        (
+            "post_processor",
+            template(json!([text(), text()])),
+            "post_processor.single: something after the text",
+        ),
+        ("post_processor", template(json!([])), "post_processor.single: nothing"),
         ("decoder", json!({"type": "Metaspace"}), "decoder: Metaspace is not supported, only ByteLevel"),
+        (
+            "decoder",
+            decoders(json!([{"type": "Fuse"}, {"type": "Strip"}])),
+            "a Sequence of Fuse, Strip is not",
+        ),
         ("decoder", json!(null), "decoder: null is not supported"),
         ("model.type", json!("Unigram"), "model.type: Unigram is not supported, only BPE"),
         ("model.dropout", json!(0.1), "model.dropout: 0.1"),
@@ -120,18 +210,25 @@ fn what_is_not_supported_is_refused_by_name() {
         ("model.continuing_subword_prefix", json!("##"), "model.continuing_subword_prefix: \"##\""),
         ("model.end_of_word_suffix", json!("</w>"), "model.end_of_word_suffix: \"</w>\""),
         ("model.byte_fallback", json!(true), "model.byte_fallback: true is not supported"),
-        ("model.ignore_merges", json!(true), "model.ignore_merges: true is not supported"),
         ("pre_tokenizer", json!(null), "pre_tokenizer: null is not supported"),
         ("pre_tokenizer", json!({"type": "Metaspace"}), "pre_tokenizer: Metaspace is not supported"),
         ("pre_tokenizer", digits(), "pre_tokenizer: Digits is not supported"),
         ("pre_tokenizer", sequence(&[]), "a Sequence that does not end in ByteLevel"),
         ("pre_tokenizer", sequence(&[byte_level(), digits()]), "a Sequence that does not end in ByteLevel"),
-        ("pre_tokenizer", sequence(&[json!({"type": "Split"}), byte_level()]), "Split in a Sequence"),
+        (
+            "pre_tokenizer",
+            sequence(&[split("a+", "Isolated", false), byte_level()]),
+            "pattern: the regex a+ is not",
+        ),
+        ("pre_tokenizer", sequence(&[split(WORDS, "Removed", false), byte_level()]), "behavior: Removed"),
+        ("pre_tokenizer", sequence(&[split(WORDS, "Isolated", true), byte_level()]), "invert: true"),
+        (
+            "pre_tokenizer",
+            sequence(&[json!({"type": "Whitespace"}), byte_level()]),
+            "Whitespace in a Sequence",
+        ),
         ("pre_tokenizer", sequence(&[byte_level(), byte_level()]), "ByteLevel in a Sequence"),
         ("pre_tokenizer.add_prefix_space", json!(true), "pre_tokenizer.add_prefix_space: true"),
-        ("pre_tokenizer.use_regex", json!(false), "pre_tokenizer.use_regex: false"),
-        ("added_tokens.0.lstrip", json!(true), "added_tokens[0].lstrip, \"<|end|>\": true is not supported"),
-        ("added_tokens.0.rstrip", json!(true), "added_tokens[0].rstrip"),
         ("added_tokens.1.single_word", json!(true), "added_tokens[1].single_word, \"<b>\": true"),
         ("added_tokens.1.content", json!("ü"), "added_tokens[1].content, \"ü\": \"\\xfc\" after decoding"),
     ];
@@ -139,6 +236,113 @@ fn what_is_not_supported_is_refused_by_name() {
         let error = compile_with(path, value).unwrap_err();
         assert!(matches!(error, TokenizerError::Unsupported { .. }), "{path}: {error:?}");
         assert!(error.to_string().contains(message), "{error}, not {message}");
+    }
+}
+
+#[test]
+fn metaspace_texts_hold_spaces() {
+    let tables = compile_metaspace_with("version", json!("1.0")).unwrap();
+    assert!(tables.token_bytes.ends_with(b"\xff a a<s>"));
+    assert_eq!(tables.byte_tokens[10], 10);
+    assert_eq!(tables.char_tokens, [[u32::from(' '), 256], [u32::from('a'), 257]]);
+    let legacy = TextRules::NORMALIZE_SPACE.with(TextRules::PREPEND_SPACE).with(TextRules::STRIP_SPACE);
+    assert_eq!(tables.rules, legacy);
+    assert_eq!((tables.stages.len(), tables.whole_words.len(), tables.prompt_prefix.len()), (0, 0, 0));
+    let split = json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": true});
+    let tables = compile_metaspace_with("pre_tokenizer", split).unwrap();
+    assert_eq!(tables.stages.len(), 1);
+    assert!(tables.rules.has(TextRules::METASPACE.with(TextRules::PREFIX_SPACE)));
+}
+
+#[test]
+fn normalized_tokens_are_stored_as_they_are_looked_for() {
+    let mut token = added(259, "<s>");
+    token["normalized"] = json!(true);
+    let tables = compile_metaspace_with("added_tokens", json!([token])).unwrap();
+    assert!(tables.token_bytes.ends_with(b" a a <s>"));
+}
+
+#[test]
+fn normalized_tokens_that_nfc_could_change_are_refused() {
+    let with = |content: &str, special: bool| {
+        let mut json = base();
+        json["normalizer"] = json!({"type": "NFC"});
+        json["added_tokens"][1] = added(5, content);
+        json["added_tokens"][1]["normalized"] = json!(true);
+        json["added_tokens"][1]["special"] = json!(special);
+        compile(json.to_string().as_bytes(), 8).map_err(|error| error.to_string())
+    };
+    assert!(with("<b>", true).unwrap().rules.has(TextRules::NFC));
+    assert!(with("<K>", false).is_ok());
+    for (content, special) in [("日", false), ("<K>", true)] {
+        let error = with(content, special).unwrap_err();
+        assert!(error.contains(".normalized: true is not supported"), "{error}");
+    }
+}
+
+#[test]
+fn words_that_merges_do_not_make_are_listed() {
+    let mut json = base();
+    json["model"]["ignore_merges"] = json!(true);
+    json["model"]["vocab"]["aa"] = json!(5);
+    json["added_tokens"] = json!([added(4, "<|end|>")]);
+    let tables = compile(json.to_string().as_bytes(), 8).unwrap();
+    assert_eq!(tables.whole_words, [4, 5], "<|end|> before aa; the merge makes Ġa");
+}
+
+#[test]
+fn a_template_names_what_a_prompt_begins_with() {
+    let sequence = |parts: Value| json!({"type": "Sequence", "processors": parts});
+    let with = |value| compile_with("post_processor", value);
+    let prefix = json!([special("<|end|>"), text()]);
+    assert_eq!(with(template(prefix.clone())).unwrap().prompt_prefix, [4]);
+    let both = sequence(json!([byte_level(), template(prefix.clone())]));
+    assert_eq!(with(both).unwrap().prompt_prefix, [4]);
+    let twice = sequence(json!([template(prefix.clone()), template(prefix.clone())]));
+    assert!(with(twice).unwrap_err().to_string().contains("one TemplateProcessing"));
+    let mut unknown = template(prefix);
+    unknown["special_tokens"]["<|end|>"]["ids"] = json!([9]);
+    assert!(with(unknown).unwrap_err().to_string().contains("expected ids below 6"));
+    let missing = template(json!([special("<b>"), text()]));
+    assert!(with(missing).unwrap_err().to_string().contains("an entry for each token, found <b>"));
+}
+
+#[test]
+fn what_is_not_supported_of_metaspace_is_refused_by_name() {
+    let metaspace = |field: &str, value: Value| {
+        let mut component = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
+        component[field] = value;
+        component
+    };
+    let cases = [
+        ("normalizer", json!(null), "pre_tokenizer: null is not supported"),
+        ("normalizer", json!({"type": "NFC"}), "normalizer: NFC is not supported"),
+        ("normalizer.normalizers.0.prepend", json!("_"), "normalizer.prepend: \"_\""),
+        ("normalizer.normalizers.1", replace("a", "▁"), "normalizer.Replace: \"a\" by \"▁\""),
+        ("pre_tokenizer", byte_level(), "pre_tokenizer: ByteLevel is not supported, only null or Metaspace"),
+        ("pre_tokenizer", metaspace("replacement", json!("_")), "pre_tokenizer.replacement: \"_\""),
+        ("pre_tokenizer", metaspace("prepend_scheme", json!("last")), "pre_tokenizer.prepend_scheme: last"),
+        ("pre_tokenizer", metaspace("add_prefix_space", json!(false)), "prepend_scheme: expected never"),
+        ("decoder.decoders.0", replace("_", " "), "decoder.Replace: \"_\" by \" \""),
+        ("decoder.decoders.0.pattern", json!({"Regex": "▁"}), "decoder.Replace: the regex ▁ by"),
+        ("decoder.decoders.3.start", json!(2), "decoder.Strip: \" \" 2 and 0 times"),
+        ("model.byte_fallback", json!(false), "model.byte_fallback: false is not supported, only true"),
+        ("model.ignore_merges", json!(true), "model.ignore_merges: true is not supported"),
+        (
+            "model.vocab",
+            json!({"▁": 0, "a": 1, "▁a": 2, "<s>": 3}),
+            "model.byte_fallback: a vocabulary without some",
+        ),
+        ("added_tokens.0.content", json!("▁"), "after decoding"),
+        ("model.merges", json!([["<0x41>", "a"]]), "expected tokens that name no byte"),
+    ];
+    for (path, value, message) in cases {
+        let mut json = metaspace_base();
+        if path == "model.vocab" || message.ends_with("decoding") {
+            json["added_tokens"] = json!([added(if path == "model.vocab" { 3 } else { 256 }, "<s>")]);
+        }
+        let error = compile_changed(json, path, value, 300).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}, not {message}");
     }
 }
 

@@ -2,24 +2,33 @@
 
 use std::collections::{HashMap, HashSet};
 
-use smolrun::format::{self, AddedToken, NO_TOKEN};
+use std::borrow::Cow;
 
-use super::alphabet::{bytes_of, char_of};
+use smolrun::format::{self, AddedToken, NO_TOKEN, TextRules};
+
+use super::alphabet::{Alphabet, METASPACE};
 use super::error::TokenizerError;
 use super::json::{Added, Content, Merges};
+use super::whole_words;
 
 /// Every token of the file.
 pub(super) struct Vocab<'a> {
     /// The model's tokens: those that merges are made of.
     ids: &'a HashMap<String, u32>,
     /// The text of each token, by id, added ones at the end.
-    texts: Vec<&'a str>,
+    texts: Vec<Cow<'a, str>>,
+    alphabet: Alphabet,
+    rules: TextRules,
 }
 
 impl<'a> Vocab<'a> {
     /// Checks that the ids are 0, 1, 2 and so on, each once: the model's tokens in any order, then the added tokens
     /// that are not among them in theirs, which is how `tokenizers` numbers them whatever id they name.
-    pub(super) fn new(content: &'a Content) -> Result<Vocab<'a>, TokenizerError> {
+    pub(super) fn new(
+        content: &'a Content,
+        alphabet: Alphabet,
+        rules: TextRules,
+    ) -> Result<Vocab<'a>, TokenizerError> {
         let ids = &content.model.vocab;
         let mut texts = texts_by_id(ids)?;
         let mut seen = HashSet::new();
@@ -32,11 +41,13 @@ impl<'a> Vocab<'a> {
             if added.id != id {
                 return Err(TokenizerError::invalid(field(), format!("id {id}"), added.id));
             }
-            if id as usize == texts.len() {
-                texts.push(&added.content);
+            let text = looked_for(added, rules, field)?;
+            match texts.get_mut(id as usize) {
+                Some(slot) => *slot = text,
+                None => texts.push(text),
             }
         }
-        Ok(Vocab { ids, texts })
+        Ok(Vocab { ids, texts, alphabet, rules })
     }
 
     /// The number of tokens.
@@ -52,7 +63,7 @@ impl<'a> Vocab<'a> {
         }
         let (mut offsets, mut bytes) = (vec![0], Vec::new());
         for id in 0..vocab_size {
-            bytes.extend(self.texts.get(id).map(|text| bytes_of(text)).unwrap_or_default());
+            bytes.extend(self.texts.get(id).map(|text| self.alphabet.bytes_of(text)).unwrap_or_default());
             let end = u32::try_from(bytes.len());
             offsets.push(end.map_err(|_| {
                 TokenizerError::invalid("model.vocab", "less than 4 GiB of tokens", bytes.len())
@@ -64,12 +75,48 @@ impl<'a> Vocab<'a> {
     /// The token of each single byte, or `NO_TOKEN`.
     pub(super) fn byte_tokens(&self) -> [u32; 256] {
         std::array::from_fn(|byte| {
-            let text = char_of(byte as u8).to_string();
-            self.ids.get(&text).copied().unwrap_or(NO_TOKEN)
+            self.ids.get(&self.alphabet.text_of(byte as u8)).copied().unwrap_or(NO_TOKEN)
         })
     }
 
-    /// The hash table of merges.
+    /// The token of each character that has one, by code point, where words start as characters.
+    pub(super) fn char_tokens(&self) -> Vec<[u32; 2]> {
+        if self.alphabet == Alphabet::ByteLevel {
+            return Vec::new();
+        }
+        let entry = |(text, &id): (&String, &u32)| {
+            let mut chars = text.chars();
+            let (c, rest) = (chars.next()?, chars.next());
+            let c = if METASPACE.starts_with(c) { ' ' } else { c };
+            (rest.is_none() && self.alphabet.can_write(text)).then_some([u32::from(c), id])
+        };
+        let mut tokens: Vec<[u32; 2]> = self.ids.iter().filter_map(entry).collect();
+        tokens.sort_unstable();
+        tokens
+    }
+
+    /// The tokens that words become as a whole although the merges do not lead there.
+    pub(super) fn whole_words(&self, byte_tokens: &[u32; 256], merges: &[[u32; 4]]) -> Vec<u32> {
+        let tokens = self.ids.iter().filter(|(text, _)| self.alphabet.can_write(text));
+        let tokens = tokens.map(|(text, &id)| (id, self.alphabet.bytes_of(text))).collect();
+        let merges =
+            merges.iter().map(|&[left, right, rank, merged]| ((left, right), (rank, merged))).collect();
+        whole_words::find(tokens, byte_tokens, &merges)
+    }
+
+    /// `ids`, each that of a token.
+    pub(super) fn check_ids(&self, field: &str, ids: Vec<u32>) -> Result<Vec<u32>, TokenizerError> {
+        match ids.iter().find(|&&id| id as usize >= self.len()) {
+            Some(id) => Err(TokenizerError::invalid(
+                field,
+                format!("ids below {}, the number of tokens", self.len()),
+                id,
+            )),
+            None => Ok(ids),
+        }
+    }
+
+    /// Each merge: left id, right id, rank, merged id.
     pub(super) fn merges(&self, merges: &Merges) -> Result<Vec<[u32; 4]>, TokenizerError> {
         let pairs = pairs(merges)?;
         let mut entries = Vec::with_capacity(pairs.len());
@@ -81,9 +128,7 @@ impl<'a> Vocab<'a> {
             }
             entries.push(entry);
         }
-        format::Merges::build(&entries).ok_or_else(|| {
-            TokenizerError::invalid("model.merges", "pairs that fit a hash table", "pairs made to collide")
-        })
+        Ok(entries)
     }
 
     fn merge(&self, rank: usize, left: &str, right: &str) -> Result<[u32; 4], TokenizerError> {
@@ -95,8 +140,12 @@ impl<'a> Vocab<'a> {
                 .ok_or_else(|| invalid_merge(rank, "a token of the vocabulary", found()))
         };
         let merged = [left, right].concat();
-        if bytes_of(&merged) != [bytes_of(left), bytes_of(right)].concat() {
-            let expected = "tokens in the byte-level alphabet";
+        let bytes = |text: &str| self.alphabet.bytes_of(text);
+        if bytes(&merged) != [bytes(left), bytes(right)].concat() {
+            let expected = match self.alphabet {
+                Alphabet::ByteLevel => "tokens in the byte-level alphabet",
+                Alphabet::Metaspace => "tokens that name no byte",
+            };
             return Err(invalid_merge(rank, expected, format!("{left:?}, {right:?}")));
         }
         Ok([id(left)?, id(right)?, rank as u32, id(&merged)?])
@@ -104,13 +153,70 @@ impl<'a> Vocab<'a> {
 
     /// Id and flags of each added token: those that are looked for first come first, then in order of their text.
     pub(super) fn added_tokens(&self, added: &[Added]) -> Result<Vec<[u32; 2]>, TokenizerError> {
+        let text = |index: usize| &self.texts[added[index].id as usize]; // `new` checked the ids
         let mut order: Vec<usize> = (0..added.len()).collect();
-        order.sort_by_key(|&index| (added[index].normalized, added[index].content.as_str()));
-        order.into_iter().map(|index| record(index, &added[index])).collect()
+        order.sort_by_key(|&index| (added[index].normalized, self.alphabet.bytes_of(text(index))));
+        order.into_iter().map(|index| self.record(index, &added[index])).collect()
+    }
+
+    /// The record of the added token at `index`, if it is one that the runtime can look for.
+    fn record(&self, index: usize, added: &Added) -> Result<[u32; 2], TokenizerError> {
+        let field = |name: &str| format!("added_tokens[{index}].{name}, {:?}", added.content);
+        if added.single_word {
+            return Err(TokenizerError::unsupported(field("single_word"), "false", "true"));
+        }
+        if added.content.is_empty() {
+            return Err(TokenizerError::invalid(field("content"), "text", "none"));
+        }
+        // In a normalized text there are no `▁`.
+        let normalized = added.normalized && self.rules.has(TextRules::NORMALIZE_SPACE);
+        let text = &self.texts[added.id as usize];
+        let sought = if normalized { text.replace(METASPACE, " ") } else { text.to_string() };
+        let bytes = self.alphabet.bytes_of(text);
+        if bytes != sought.as_bytes() {
+            let supported = "text that decodes to itself";
+            let found = format!("\"{}\" after decoding", bytes.escape_ascii());
+            return Err(TokenizerError::unsupported(field("content"), supported, found));
+        }
+        let flags = [
+            (added.special, AddedToken::SPECIAL),
+            (added.lstrip, AddedToken::LSTRIP),
+            (added.rstrip, AddedToken::RSTRIP),
+            (added.normalized, AddedToken::NORMALIZED),
+        ];
+        Ok([added.id, flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum()])
     }
 }
 
-fn texts_by_id(ids: &HashMap<String, u32>) -> Result<Vec<&str>, TokenizerError> {
+/// The hash table of merges.
+pub(super) fn merge_table(merges: &[[u32; 4]]) -> Result<Vec<[u32; 4]>, TokenizerError> {
+    format::Merges::build(merges).ok_or_else(|| {
+        TokenizerError::invalid("model.merges", "pairs that fit a hash table", "pairs made to collide")
+    })
+}
+
+/// The text as which an added token is looked for, and decoded: a normalized one after the normalizer.
+fn looked_for(
+    added: &Added,
+    rules: TextRules,
+    field: impl Fn() -> String,
+) -> Result<Cow<'_, str>, TokenizerError> {
+    if !added.normalized || added.content.is_empty() {
+        return Ok(Cow::Borrowed(&added.content));
+    }
+    // NFC makes `K`, `;` and a grave accent of other characters: a text could come to spell a control token.
+    let is_stable = added.content.is_ascii() && !(added.special && added.content.contains(['K', ';', '`']));
+    if rules.has(TextRules::NFC) && !is_stable {
+        let supported = "false where NFC could change the text, or make it of another";
+        return Err(TokenizerError::unsupported(format!("{}.normalized", field()), supported, "true"));
+    }
+    match rules.has(TextRules::PREPEND_SPACE) {
+        true => Ok(Cow::Owned([METASPACE, &added.content].concat())),
+        false => Ok(Cow::Borrowed(&added.content)),
+    }
+}
+
+fn texts_by_id(ids: &HashMap<String, u32>) -> Result<Vec<Cow<'_, str>>, TokenizerError> {
     const FIELD: &str = "model.vocab";
     let mut texts = vec![None; ids.len()];
     for (text, &id) in ids {
@@ -125,7 +231,7 @@ fn texts_by_id(ids: &HashMap<String, u32>) -> Result<Vec<&str>, TokenizerError> 
             return Err(TokenizerError::invalid(FIELD, "an id of its own for each token", found));
         }
     }
-    Ok(texts.into_iter().flatten().collect()) // as many ids as slots, none twice: every slot is taken
+    Ok(texts.into_iter().flatten().map(Cow::Borrowed).collect()) // as many ids as slots, none twice: every slot is taken
 }
 
 /// The two parts of each merge, by rank.
@@ -141,27 +247,6 @@ fn pairs(merges: &Merges) -> Result<Vec<(&str, &str)>, TokenizerError> {
             pairs.collect()
         }
     }
-}
-
-/// The record of the added token at `index`, if it is one that the runtime can look for.
-fn record(index: usize, added: &Added) -> Result<[u32; 2], TokenizerError> {
-    let field = |name: &str| format!("added_tokens[{index}].{name}, {:?}", added.content);
-    let switches = [("lstrip", added.lstrip), ("rstrip", added.rstrip), ("single_word", added.single_word)];
-    if let Some((name, _)) = switches.into_iter().find(|(_, on)| *on) {
-        return Err(TokenizerError::unsupported(field(name), "false", "true"));
-    }
-    if added.content.is_empty() {
-        return Err(TokenizerError::invalid(field("content"), "text", "none"));
-    }
-    let bytes = bytes_of(&added.content);
-    if bytes != added.content.as_bytes() {
-        let supported = "text that decodes to itself";
-        let found = format!("\"{}\" after decoding", bytes.escape_ascii());
-        return Err(TokenizerError::unsupported(field("content"), supported, found));
-    }
-    let special = if added.special { AddedToken::SPECIAL } else { 0 };
-    let normalized = if added.normalized { AddedToken::NORMALIZED } else { 0 };
-    Ok([added.id, special | normalized])
 }
 
 fn invalid_merge(rank: usize, expected: &str, found: String) -> TokenizerError {

@@ -20,16 +20,16 @@ pub struct AddedToken {
 impl AddedToken {
     /// Flag: a control token, found in text only where the caller asks for it.
     pub const SPECIAL: u32 = 1;
-    /// Flag: takes the white space to its left along. No version writes it yet.
+    /// Flag: takes the white space to its left along.
     pub const LSTRIP: u32 = 2;
-    /// Flag: takes the white space to its right along. No version writes it yet.
+    /// Flag: takes the white space to its right along.
     pub const RSTRIP: u32 = 4;
     /// Flag: found only between characters that belong to no word. No version writes it yet.
     pub const SINGLE_WORD: u32 = 8;
     /// Flag: looked for in a second pass, in what the first left.
     pub const NORMALIZED: u32 = 16;
     /// The flags that this version can act on.
-    pub const SUPPORTED: u32 = Self::SPECIAL | Self::NORMALIZED;
+    pub const SUPPORTED: u32 = Self::SPECIAL | Self::LSTRIP | Self::RSTRIP | Self::NORMALIZED;
 
     /// Reads the table. The ids and flags are not checked.
     pub fn parse(bytes: &[u8]) -> Result<&[AddedToken], FormatError> {
@@ -41,6 +41,16 @@ impl AddedToken {
     /// Whether the token is a control token.
     pub fn is_special(self) -> bool {
         self.flags & Self::SPECIAL != 0
+    }
+
+    /// Whether the token takes the white space to its left along.
+    pub fn takes_left_space(self) -> bool {
+        self.flags & Self::LSTRIP != 0
+    }
+
+    /// Whether the token takes the white space to its right along.
+    pub fn takes_right_space(self) -> bool {
+        self.flags & Self::RSTRIP != 0
     }
 
     /// Whether the token is looked for in the second pass.

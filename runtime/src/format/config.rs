@@ -31,7 +31,8 @@ struct Record {
     pad_token_id: u32,
     eos_count: u32,
     eos_token_ids: [u32; MAX_EOS],
-    reserved: [u8; 128],
+    sliding_window: u32,
+    reserved: [u8; 124],
 }
 
 const _: () = assert!(size_of::<Record>() == CONFIG_LEN);
@@ -67,6 +68,8 @@ pub struct Config {
     pub pad_token_id: Option<u32>,
     /// The ids that end a generation, at most 16.
     pub eos_token_ids: Vec<u32>,
+    /// Positions that a token sees in the layers with a sliding window, its own included; `None` where no layer has one.
+    pub sliding_window: Option<usize>,
 }
 
 impl Config {
@@ -111,7 +114,8 @@ impl Config {
             pad_token_id: self.pad_token_id.unwrap_or(NO_TOKEN),
             eos_count: count(self.eos_token_ids.len()),
             eos_token_ids,
-            reserved: [0; 128],
+            sliding_window: self.sliding_window.map_or(0, count),
+            reserved: [0; 124],
         };
         bytemuck::cast(record)
     }
@@ -119,7 +123,7 @@ impl Config {
     /// Reads the record and checks every field.
     pub fn parse(bytes: &[u8; CONFIG_LEN]) -> Result<Config, FormatError> {
         let record: Record = bytemuck::pod_read_unaligned(bytes);
-        if record.reserved != [0; 128] {
+        if record.reserved != [0; 124] {
             return Err(wrong("reserved", "zeros", "other values"));
         }
         if record.hidden_act != ACT_SILU {
@@ -152,6 +156,7 @@ impl Config {
             bos_token_id: token(record.bos_token_id),
             pad_token_id: token(record.pad_token_id),
             eos_token_ids: eos.to_vec(),
+            sliding_window: (record.sliding_window != 0).then_some(record.sliding_window as usize),
         };
         config.check()?;
         Ok(config)
@@ -169,6 +174,7 @@ impl Config {
             ("num_key_value_heads", self.num_key_value_heads, 1 << 10),
             ("head_dim", self.head_dim, 1 << 10),
             ("max_position_embeddings", self.max_position_embeddings, 1 << 24),
+            ("sliding_window", self.sliding_window.unwrap_or(1), 1 << 24),
         ];
         for (field, found, most) in bounded {
             if found == 0 || found > most {

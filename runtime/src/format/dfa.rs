@@ -12,6 +12,8 @@ use super::layout::Kind;
 pub const DEAD: u16 = 0;
 /// Flag: a match that ends in white space is GPT-2's `\s+(?!\S)|\s+`, see [`Dfa::splits_trailing_space`].
 const FLAG_TRAILING_SPACE: u32 = 1;
+/// Flag, beside the other: but not one that ends in CR or LF, which another alternative matched.
+const FLAG_NEWLINES_STAY: u32 = 2;
 /// Bytes of the stage's own header.
 const STAGE_HEADER_LEN: usize = 64;
 /// Bytes before the accept table: the header and the class of each byte.
@@ -38,6 +40,9 @@ pub struct Dfa<'a> {
     /// Whether a match of white space that is followed by something else gives its last character back, unless it
     /// is its only one: the look-ahead of `\s+(?!\S)|\s+`, which a DFA cannot express.
     pub splits_trailing_space: bool,
+    /// Whether a match that ends in CR or LF is exempt from that: Llama 3's pattern has alternatives of its own for
+    /// them.
+    pub newlines_stay: bool,
     /// Class of each byte, `[256]`, each below `class_count`.
     pub classes: &'a [u8],
     /// 1 for each state in which a match may end, else 0, `[state_count]`.
@@ -56,7 +61,7 @@ impl<'a> Dfa<'a> {
         };
         let head = bytes.get(..STAGE_HEADER_LEN).ok_or_else(|| error("shorter than its 64-byte header"))?;
         let head: StageHeader = bytemuck::pod_read_unaligned(head);
-        if head.reserved != [0; 48] || head.flags & !FLAG_TRAILING_SPACE != 0 {
+        if head.reserved != [0; 48] || head.flags & !(FLAG_TRAILING_SPACE | FLAG_NEWLINES_STAY) != 0 {
             return Err(error("reserved bytes or flags are not zero"));
         }
         if !(1..=256).contains(&head.class_count) || !(1..=1 << 16).contains(&head.state_count) {
@@ -74,6 +79,7 @@ impl<'a> Dfa<'a> {
             class_count: classes,
             start,
             splits_trailing_space: head.flags & FLAG_TRAILING_SPACE != 0,
+            newlines_stay: head.flags & FLAG_NEWLINES_STAY != 0,
             classes: &bytes[STAGE_HEADER_LEN..ACCEPT_OFFSET],
             accept,
             next,
@@ -82,11 +88,12 @@ impl<'a> Dfa<'a> {
 
     /// The stage's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        const { assert!(FLAG_TRAILING_SPACE == 1 && FLAG_NEWLINES_STAY == 1 << 1) };
         let head = StageHeader {
             class_count: self.class_count as u32,
             state_count: self.accept.len() as u32,
             start: self.start.into(),
-            flags: if self.splits_trailing_space { FLAG_TRAILING_SPACE } else { 0 },
+            flags: u32::from(self.splits_trailing_space) | u32::from(self.newlines_stay) << 1,
             reserved: [0; 48],
         };
         let mut bytes = bytemuck::bytes_of(&head).to_vec();

@@ -7,7 +7,7 @@ pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
 pub const VERSION_MAJOR: u16 = 0;
 /// The minor version this crate writes; a reader accepts newer ones.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 3;
 /// The oldest minor version this crate reads. Before 1.0 a minor version may drop its predecessors.
 pub const OLDEST_MINOR: u16 = 1;
 
@@ -53,6 +53,11 @@ pub enum Kind {
     Pretokenizer = 8,
     ChatTemplate = 9,
     Metadata = 10,
+    TextRules = 11,
+    CharTokens = 12,
+    WholeWords = 13,
+    PromptPrefix = 14,
+    LayerFlags = 15,
     EmbedTokens = 16,
     InputLayernorm = 17,
     QkvProj = 18,
@@ -62,11 +67,14 @@ pub enum Kind {
     DownProj = 22,
     Norm = 23,
     LmHead = 24,
+    QkvBias = 25,
+    QkNorm = 26,
+    OBias = 27,
 }
 
 impl Kind {
     /// Every kind, in ascending order of its code.
-    pub const ALL: [Kind; 19] = {
+    pub const ALL: [Kind; 27] = {
         use Kind::*;
         [
             Config,
@@ -79,6 +87,11 @@ impl Kind {
             Pretokenizer,
             ChatTemplate,
             Metadata,
+            TextRules,
+            CharTokens,
+            WholeWords,
+            PromptPrefix,
+            LayerFlags,
             EmbedTokens,
             InputLayernorm,
             QkvProj,
@@ -88,6 +101,9 @@ impl Kind {
             DownProj,
             Norm,
             LmHead,
+            QkvBias,
+            QkNorm,
+            OBias,
         ]
     };
 
@@ -114,6 +130,11 @@ impl Kind {
             Kind::Pretokenizer => "pretokenizer",
             Kind::ChatTemplate => "chat_template",
             Kind::Metadata => "metadata",
+            Kind::TextRules => "text_rules",
+            Kind::CharTokens => "char_tokens",
+            Kind::WholeWords => "whole_words",
+            Kind::PromptPrefix => "prompt_prefix",
+            Kind::LayerFlags => "layer_flags",
             Kind::EmbedTokens => "embed_tokens",
             Kind::InputLayernorm => "input_layernorm",
             Kind::QkvProj => "qkv_proj",
@@ -123,13 +144,27 @@ impl Kind {
             Kind::DownProj => "down_proj",
             Kind::Norm => "norm",
             Kind::LmHead => "lm_head",
+            Kind::QkvBias => "qkv_bias",
+            Kind::QkNorm => "qk_norm",
+            Kind::OBias => "o_bias",
         }
     }
 
     /// Whether one section of this kind belongs to each layer.
     pub fn is_per_layer(self) -> bool {
         use Kind::*;
-        matches!(self, InputLayernorm | QkvProj | OProj | PostAttentionLayernorm | GateUpProj | DownProj)
+        matches!(
+            self,
+            InputLayernorm
+                | QkvProj
+                | OProj
+                | PostAttentionLayernorm
+                | GateUpProj
+                | DownProj
+                | QkvBias
+                | QkNorm
+                | OBias
+        )
     }
 
     /// Whether the section is a matrix in panels.
@@ -160,8 +195,11 @@ impl Kind {
         use Kind::*;
         match self {
             Config | TokenBytes | Pretokenizer | ChatTemplate | Metadata => &[Dtype::U8],
-            TokenOffsets | ByteTokens | Merges | AddedTokens => &[Dtype::U32],
-            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm => &[Dtype::F32],
+            TokenOffsets | ByteTokens | Merges | AddedTokens | TextRules | CharTokens | WholeWords
+            | PromptPrefix | LayerFlags => &[Dtype::U32],
+            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm | QkvBias | QkNorm | OBias => {
+                &[Dtype::F32]
+            }
             EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => &[Dtype::F32, Dtype::Bf16],
         }
     }

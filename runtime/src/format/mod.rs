@@ -14,8 +14,10 @@ mod directory;
 mod dtype;
 mod error;
 mod header;
+mod layer_flags;
 mod layout;
 mod merges;
+mod text_rules;
 
 use std::ops::Range;
 
@@ -26,11 +28,13 @@ pub use self::directory::{Entry, Section};
 pub use self::dtype::Dtype;
 pub use self::error::{FormatError, Place};
 pub use self::header::Header;
+pub use self::layer_flags::LayerFlags;
 pub use self::layout::{
     CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
     NO_LAYER, NO_TOKEN, OLDEST_MINOR, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
 };
 pub use self::merges::{Merge, Merges};
+pub use self::text_rules::TextRules;
 
 /// A blob's sections, each checked, and where their bytes lie.
 #[derive(Clone, Debug)]
@@ -85,12 +89,20 @@ impl Section {
 /// Where one decoder layer's numbers lie.
 #[derive(Clone, Debug)]
 pub struct LayerSections {
+    /// What the layer does otherwise than the first Llama's.
+    pub flags: LayerFlags,
     /// `[hidden_size]`
     pub input_layernorm: Range<usize>,
     /// `[qkv_rows, hidden_size]`
     pub qkv_proj: MatrixSection,
+    /// `[qkv_rows]`, where the model has one
+    pub qkv_bias: Option<Range<usize>>,
+    /// `[2][head_dim]`, the weights of the norms of each query head and each key head, where the model has them
+    pub qk_norm: Option<Range<usize>>,
     /// `[hidden_size, attention_width]`
     pub o_proj: MatrixSection,
+    /// `[hidden_size]`, where the model has one
+    pub o_bias: Option<Range<usize>>,
     /// `[hidden_size]`
     pub post_attention_layernorm: Range<usize>,
     /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
@@ -114,6 +126,14 @@ pub struct TokenizerSections {
     pub added_tokens: Range<usize>,
     /// One [`Dfa`] per stage, in the order in which they run.
     pub pretokenizer: Vec<Range<usize>>,
+    /// What becomes of a text before it is cut into words.
+    pub rules: TextRules,
+    /// `u32 [n][2]`: code point and id of each character that is a token. Empty for a tokenizer that starts from bytes.
+    pub char_tokens: Range<usize>,
+    /// `u32 [n]`: tokens that a word becomes as a whole, whatever the merges say.
+    pub whole_words: Range<usize>,
+    /// `u32 [n]`: ids that a prompt begins with.
+    pub prompt_prefix: Range<usize>,
 }
 
 impl Layout {
@@ -128,8 +148,9 @@ impl Layout {
         let sections = directory::parse(directory, bytes.len())?;
         let config = parse_config(&sections, bytes)?;
         let mut shelf = Shelf::new(&sections, config.num_hidden_layers)?;
-        let weights = shelf.take_weights(&config)?;
-        let tokenizer = shelf.take_tokenizer(&config)?;
+        let flags = shelf.take_layer_flags(&config, bytes)?;
+        let weights = shelf.take_weights(&config, &flags)?;
+        let tokenizer = shelf.take_tokenizer(&config, bytes)?;
         for stage in &tokenizer.pretokenizer {
             Dfa::parse(&bytes[stage.clone()])?;
         }
@@ -161,7 +182,7 @@ struct Shelf<'a> {
 
 impl<'a> Shelf<'a> {
     fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<Shelf<'a>, FormatError> {
-        let most = Kind::LmHead as usize;
+        let most = Kind::ALL.last().map_or(0, |&kind| kind as usize);
         // The config is not to be believed about memory before there is something to put there.
         if sections.len() < num_hidden_layers {
             let expected = format!("at most {}, the number of sections", sections.len());
@@ -197,7 +218,19 @@ impl<'a> Shelf<'a> {
         Ok(shelf)
     }
 
-    fn take_weights(&mut self, config: &Config) -> Result<WeightSections, FormatError> {
+    /// One for each layer.
+    fn take_layer_flags(&mut self, config: &Config, bytes: &[u8]) -> Result<Vec<LayerFlags>, FormatError> {
+        let layers = config.num_hidden_layers;
+        let Some(section) = self.take_optional(Kind::LayerFlags, None, [layers as u64, 1])? else {
+            return Ok(vec![LayerFlags::default(); layers]);
+        };
+        let words = bytes[section.range.clone()].as_chunks().0.iter();
+        let flags = words.map(|&word| LayerFlags::from_bits(u32::from_le_bytes(word), config));
+        flags.collect::<Result<_, _>>().map_err(|problem| section.error(problem))
+    }
+
+    fn take_weights(&mut self, config: &Config, flags: &[LayerFlags]) -> Result<WeightSections, FormatError> {
+        let head_dim = config.head_dim as u64;
         let [vocab, hidden, intermediate, qkv, attention] = [
             config.vocab_size,
             config.hidden_size,
@@ -206,11 +239,22 @@ impl<'a> Shelf<'a> {
             config.attention_width(),
         ]
         .map(|n| n as u64);
-        let rope_inv_freq = self.take(Kind::RopeInvFreq, [config.head_dim as u64 / 2, 1])?.range.clone();
+        let rope_inv_freq = self.take(Kind::RopeInvFreq, [head_dim / 2, 1])?.range.clone();
         let embed_tokens = self.take(Kind::EmbedTokens, [vocab, hidden])?.matrix();
-        let layers = (0u32..).take(config.num_hidden_layers).map(|layer| {
+        let layers = (0u32..).zip(flags).map(|(layer, &flags)| {
+            let mut optional = |kind, shape| -> Result<Option<Range<usize>>, FormatError> {
+                let section = self.take_optional(kind, Some(layer), shape)?;
+                Ok(section.map(|section| section.range.clone()))
+            };
+            let qkv_bias = optional(Kind::QkvBias, [qkv, 1])?;
+            let qk_norm = optional(Kind::QkNorm, [head_dim.saturating_mul(2), 1])?;
+            let o_bias = optional(Kind::OBias, [hidden, 1])?;
             let mut take = |kind, shape| self.take_layer(kind, layer, shape);
             Ok(LayerSections {
+                flags,
+                qkv_bias,
+                qk_norm,
+                o_bias,
                 input_layernorm: take(Kind::InputLayernorm, [hidden, 1])?.range.clone(),
                 qkv_proj: take(Kind::QkvProj, [qkv, hidden])?.matrix(),
                 o_proj: take(Kind::OProj, [hidden, attention])?.matrix(),
@@ -228,7 +272,7 @@ impl<'a> Shelf<'a> {
         Ok(WeightSections { rope_inv_freq, embed_tokens, layers, norm, lm_head })
     }
 
-    fn take_tokenizer(&mut self, config: &Config) -> Result<TokenizerSections, FormatError> {
+    fn take_tokenizer(&mut self, config: &Config, bytes: &[u8]) -> Result<TokenizerSections, FormatError> {
         let offsets = (config.vocab_size as u64).saturating_add(1);
         let token_offsets = self.take(Kind::TokenOffsets, [offsets, 1])?.range.clone();
         let token_bytes = self.take_with(Kind::TokenBytes, "[n, 1]", |[_, columns]| columns == 1)?;
@@ -245,7 +289,46 @@ impl<'a> Shelf<'a> {
             }
         });
         let pretokenizer = pretokenizer.collect::<Result<_, _>>()?;
-        Ok(TokenizerSections { token_offsets, token_bytes, byte_tokens, merges, added_tokens, pretokenizer })
+        let rules = match self.take_optional(Kind::TextRules, None, [1, 1])? {
+            None => TextRules::default(),
+            Some(section) => {
+                TextRules::parse(&bytes[section.range.clone()]).map_err(|problem| section.error(problem))?
+            }
+        };
+        Ok(TokenizerSections {
+            token_offsets,
+            token_bytes,
+            byte_tokens,
+            merges,
+            added_tokens,
+            pretokenizer,
+            rules,
+            char_tokens: self.take_optional_table(Kind::CharTokens, 2)?,
+            whole_words: self.take_optional_table(Kind::WholeWords, 1)?,
+            prompt_prefix: self.take_optional_table(Kind::PromptPrefix, 1)?,
+        })
+    }
+
+    /// A table of so many columns, empty where there is none.
+    fn take_optional_table(&mut self, kind: Kind, columns: u64) -> Result<Range<usize>, FormatError> {
+        match self.single[kind as usize] {
+            None => Ok(0..0),
+            Some(_) => self.take_with(kind, &format!("[n, {columns}]"), |[_, found]| found == columns),
+        }
+    }
+
+    fn take_optional(
+        &mut self,
+        kind: Kind,
+        layer: Option<u32>,
+        shape: [u64; 2],
+    ) -> Result<Option<&'a Section>, FormatError> {
+        let row = match layer {
+            Some(layer) => &mut self.layers[layer as usize],
+            None => &mut self.single,
+        };
+        let section = row[kind as usize].take();
+        section.map(|section| expect_shape(Some(section), kind, layer, shape)).transpose()
     }
 
     fn take_text(&mut self, kind: Kind) -> Result<Option<Range<usize>>, FormatError> {

@@ -99,14 +99,17 @@ pub(super) fn silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32]) {
 const SOFTMAX_ROWS: usize = 8;
 
 #[inline(always)]
-pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32) {
+pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, window: usize, scale: f32) {
     let scores = scores.as_chunks_mut::<LANES>().0;
     for first in (0..rows).step_by(SOFTMAX_ROWS) {
         let group = first..rows.min(first + SOFTMAX_ROWS);
         let mut most = [[f32::NEG_INFINITY; LANES]; SOFTMAX_ROWS];
         for (panel, scores) in scores.chunks_exact_mut(rows).enumerate() {
             for ((row, scores), most) in group.clone().zip(&mut scores[group.clone()]).zip(&mut most) {
-                scale_and_mask(scores, scale, (len + row % tokens).saturating_sub(panel * LANES));
+                let end = len + row % tokens;
+                let [first, end] =
+                    [end.saturating_sub(window), end].map(|position| position.saturating_sub(panel * LANES));
+                scale_and_mask(scores, scale, first, end);
                 for lane in 0..LANES {
                     most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
                 }
@@ -134,14 +137,17 @@ pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize
     }
 }
 
-/// Scales the first `seen` of 16 scores; the others can not be the largest, nor count.
+/// Scales those of 16 scores from `first` to before `end`; the others can not be the largest, nor count.
 #[inline(always)]
-fn scale_and_mask(scores: &mut Lanes, scale: f32, seen: usize) {
+fn scale_and_mask(scores: &mut Lanes, scale: f32, first: usize, end: usize) {
     for score in scores.iter_mut() {
         *score *= scale;
     }
-    if seen < LANES {
-        scores[seen..].fill(f32::NEG_INFINITY);
+    if end < LANES {
+        scores[end..].fill(f32::NEG_INFINITY);
+    }
+    if first > 0 {
+        scores[..first.min(LANES)].fill(f32::NEG_INFINITY);
     }
 }
 

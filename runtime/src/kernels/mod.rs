@@ -224,11 +224,20 @@ impl Kernels {
     }
 
     /// Softmax of `scale * scores` in each row, over the positions that its token sees, the others set to zero: the first
-    /// of `tokens` tokens sees `len` positions, each next one more. Row `r` is token `r % tokens` of some head.
+    /// of `tokens` tokens stands at the end of `len` positions, each next one further, and each sees the last `window` of
+    /// those up to its own. Row `r` is token `r % tokens` of some head.
     ///
     /// `scores`: `[positions/16, rounded up][rows][16]`.
-    pub(crate) fn softmax(self, scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32) {
-        dispatch!(self.0, softmax(scores, rows, tokens, len, scale))
+    pub(crate) fn softmax(
+        self,
+        scores: &mut [f32],
+        rows: usize,
+        tokens: usize,
+        len: usize,
+        window: usize,
+        scale: f32,
+    ) {
+        dispatch!(self.0, softmax(scores, rows, tokens, len, window, scale))
     }
 }
 

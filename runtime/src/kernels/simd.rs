@@ -66,8 +66,8 @@ macro_rules! entries {
             silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32])
             = |_set| $crate::kernels::math::silu_mul(gate_up, rows, y) }
             $crate::kernels::simd::entry! { $set, $features,
-            softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, scale: f32)
-            = |_set| $crate::kernels::math::softmax(scores, rows, tokens, len, scale) }
+            softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, window: usize, scale: f32)
+            = |_set| $crate::kernels::math::softmax(scores, rows, tokens, len, window, scale) }
         }
     };
 }

@@ -221,7 +221,19 @@ fn rms_norm_is_its_formula() {
 #[test]
 fn softmax_sums_to_one_over_the_positions_that_a_token_sees() {
     let mut noise = Noise(4);
-    for (len, heads, tokens) in [(1, 1, 1), (15, 2, 1), (16, 1, 3), (14, 3, 7), (100, 3, 16), (1000, 9, 1)] {
+    const ALL: usize = usize::MAX;
+    for (len, heads, tokens, window) in [
+        (1, 1, 1, ALL),
+        (15, 2, 1, ALL),
+        (16, 1, 3, ALL),
+        (14, 3, 7, ALL),
+        (100, 3, 16, ALL),
+        (1000, 9, 1, ALL),
+        (1, 1, 1, 1),
+        (30, 2, 5, 7),
+        (100, 3, 16, 40),
+        (20, 1, 3, 20),
+    ] {
         let (rows, positions): (usize, usize) = (heads * tokens, len + tokens - 1);
         let scores: Vec<f32> =
             noise.vec(positions.next_multiple_of(LANES) * rows).iter().map(|x| x * 30.0).collect();
@@ -229,14 +241,16 @@ fn softmax_sums_to_one_over_the_positions_that_a_token_sees() {
             .into_iter()
             .map(|set| {
                 let mut y = scores.clone();
-                set.softmax(&mut y, rows, tokens, len, 0.5);
+                set.softmax(&mut y, rows, tokens, len, window, 0.5);
                 y
             })
             .collect();
         for row in 0..rows {
             let seen = len + row % tokens;
-            let exps: Vec<f64> =
-                (0..seen).map(|p| (0.5 * f64::from(scores[at(p, row, rows)])).exp()).collect();
+            let first = seen.saturating_sub(window);
+            let exp =
+                |p: usize| if p < first { 0.0 } else { (0.5 * f64::from(scores[at(p, row, rows)])).exp() };
+            let exps: Vec<f64> = (0..seen).map(exp).collect();
             let total: f64 = exps.iter().sum();
             for position in 0..scores.len() / rows {
                 let expected = exps.get(position).map_or(0.0, |e| e / total);

@@ -1,4 +1,5 @@
-//! The forward pass of a Llama-family decoder (Touvron et al. 2023; Hugging Face's `LlamaForCausalLM`).
+//! The forward pass of a Llama-family decoder (Touvron et al. 2023; Hugging Face's `LlamaForCausalLM`, and those of
+//! Mistral, Qwen2, Qwen3 and SmolLM3, which differ in their attention).
 //!
 //! Activations are `[features/16][rows][16]`, one row per token, see [`crate::kernels`].
 
@@ -120,7 +121,8 @@ impl Forward {
 
     fn slide(&mut self) {
         self.rope.set(self.model.rope_inv_freq(), Overflow::STEP, 1);
-        self.cache.slide(&mut self.team, &self.rope);
+        let layers = &self.model.layout().weights.layers;
+        self.cache.slide(&mut self.team, &self.rope, |layer| !layers[layer].flags.no_rope);
         self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
         self.has_gap = true;
     }
@@ -197,13 +199,13 @@ impl Forward {
             let eps = config.rms_norm_eps;
             // x += o_proj(attention(qkv_proj(norm(x))))
             team.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
-            team.project(weights.qkv_proj, &s.normed, rows, &mut s.qkv);
-            Attention { config, team, cache, rope, layer, position, rows }.run(s)?;
-            team.project_add(weights.o_proj, &s.attention, rows, &mut s.x, &mut s.workers);
+            team.project(weights.qkv_proj, weights.qkv_bias, &s.normed, rows, &mut s.qkv);
+            Attention { config, weights: &weights, team, cache, rope, layer, position, rows }.run(s)?;
+            team.project_add(weights.o_proj, weights.o_bias, &s.attention, rows, &mut s.x, &mut s.workers);
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
             team.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
-            team.project_add(weights.down_proj, &s.hidden, rows, &mut s.x, &mut s.workers);
+            team.project_add(weights.down_proj, None, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
         before.extend_from_slice(tokens);
         Ok(())
@@ -219,7 +221,7 @@ impl Forward {
         copy_rows(&s.x, rows, first, count, &mut s.picked);
         let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
         team.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
-        team.project(model.lm_head(), normed, count, &mut s.logits);
+        team.project(model.lm_head(), None, normed, count, &mut s.logits);
         Ok(())
     }
 }

@@ -137,12 +137,13 @@ impl KvCache {
     /// are turned back by that much. The first block stays: a model rests its attention on the beginning (Xiao et al.
     /// 2023, "attention sinks").
     ///
-    /// `rope` has the angles of position [`BLOCK`].
-    pub(super) fn slide(&mut self, team: &mut Team, rope: &Rope) {
-        let half_head = self.half_head();
+    /// `rope` has the angles of position [`BLOCK`]; `turns` says of each layer whether its keys are turned at all.
+    pub(super) fn slide(&mut self, team: &mut Team, rope: &Rope, turns: impl Fn(usize) -> bool + Sync) {
+        let (half_head, heads) = (self.half_head(), self.num_key_value_heads);
+        let turns = |head| turns(head / heads);
         match &mut self.blocks {
-            Blocks::F32(blocks) => slide(blocks, half_head, team, rope, |x| x, |x| x),
-            Blocks::F16(blocks) => slide(blocks, half_head, team, rope, F16::to_f32, F16::from_f32),
+            Blocks::F32(blocks) => slide(blocks, half_head, team, rope, turns, |x| x, |x| x),
+            Blocks::F16(blocks) => slide(blocks, half_head, team, rope, turns, F16::to_f32, F16::from_f32),
         }
     }
 
@@ -174,17 +175,18 @@ impl KvCache {
         Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
-    /// Panel `panel` of the first `positions` values of block `block`: `[positions][16]`.
+    /// Panel `panel` of the values at `positions` inside block `block`: `[positions][16]`.
     pub(super) fn values(
         &self,
         layer: usize,
         head: usize,
         block: usize,
         panel: usize,
-        positions: usize,
+        positions: Range<usize>,
     ) -> Panels<'_> {
         let start = self.layer(layer).start + (2 * head + 1) * self.half_head() + panel * BLOCK * LANES;
-        Panels { data: self.elements(block, start..start + positions * LANES), inputs: positions }
+        let range = start + positions.start * LANES..start + positions.end * LANES;
+        Panels { data: self.elements(block, range), inputs: positions.len() }
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
@@ -250,12 +252,13 @@ fn read<T: Pod + Send, R: Read>(
     read.into_iter().map(|(_, sum)| sum).collect()
 }
 
-/// See [`KvCache::slide`]; `half_head`: elements of a head's keys.
+/// See [`KvCache::slide`]; `half_head`: elements of a head's keys; `turns`: of the heads of all layers.
 fn slide<T: Copy + Send>(
     blocks: &mut [AlignedBuf<T>],
     half_head: usize,
     team: &mut Team,
     rope: &Rope,
+    turns: impl Fn(usize) -> bool + Sync,
     widen: impl Fn(T) -> f32 + Sync,
     narrow: impl Fn(f32) -> T + Sync,
 ) {
@@ -264,8 +267,9 @@ fn slide<T: Copy + Send>(
     let (cos, sin) = rope.first();
     for block in after_first {
         let tasks = team.tasks(block.len());
-        team.pool.split(block, 2 * half_head, tasks, |_, heads| {
-            for head in heads.chunks_exact_mut(2 * half_head) {
+        team.pool.split(block, 2 * half_head, tasks, |first, heads| {
+            let heads = (first..).zip(heads.chunks_exact_mut(2 * half_head));
+            for (_, head) in heads.filter(|(index, _)| turns(*index)) {
                 for panel in head[..half_head].chunks_exact_mut(2 * cos.len() * LANES) {
                     turn_back(panel, cos, sin, &widen, &narrow);
                 }

@@ -43,6 +43,8 @@ pub(super) struct Scratch {
 pub(super) struct Worker {
     /// Outputs of a product that are used up at once, `[up to TILE_PANELS][rows][16]`.
     pub tile: Buffer,
+    /// What RMSNorm multiplies each row of a head by, then the head: `[rows]` and `[head_dim/16][rows][16]`.
+    pub norm: Buffer,
     /// Queries of a block of tokens, `[head_dim/16][heads_per_kv][tokens][16]`.
     pub queries: Buffer,
     /// Its scores, then probabilities, `[positions/16][heads_per_kv][tokens][16]`.
@@ -65,7 +67,10 @@ impl Scratch {
         self.qkv.resize(config.qkv_rows() * rows)?;
         self.attention.resize(config.attention_width() * rows)?;
         self.hidden.resize(intermediate_size)?;
-        self.workers.iter_mut().try_for_each(|worker| worker.tile.resize(tile_panels(rows) * rows * LANES))
+        self.workers.iter_mut().try_for_each(|worker| {
+            worker.norm.resize((1 + config.head_dim) * rows)?;
+            worker.tile.resize(tile_panels(rows) * rows * LANES)
+        })
     }
 }
 

@@ -21,11 +21,19 @@ impl Team {
         if work < SERIAL_WORK { 1 } else { self.pool.threads() * TASKS_PER_THREAD }
     }
 
-    /// `y = w x`
-    pub(super) fn project(&mut self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32]) {
+    /// `y = w x + bias`, where there is one.
+    pub(super) fn project(
+        &mut self,
+        w: Panels<'_>,
+        bias: Option<&[f32]>,
+        x: &[f32],
+        rows: usize,
+        y: &mut [f32],
+    ) {
         let (kernels, panel) = (self.kernels, rows * LANES);
         self.pool.split(y, panel, self.tasks(w.len() * rows), |first, y| {
             kernels.matmul(w.slice(first, y.len() / panel), x, rows, y, false);
+            add_bias(y, panel, bias, first);
         });
     }
 
@@ -48,10 +56,11 @@ impl Team {
         });
     }
 
-    /// `sum += w x`: the chain of a product starts from zero, not from what it is added to.
+    /// `sum += w x + bias`, where there is one: the chain of a product starts from zero, not from what it is added to.
     pub(super) fn project_add(
         &mut self,
         w: Panels<'_>,
+        bias: Option<&[f32]>,
         x: &[f32],
         rows: usize,
         sum: &mut [f32],
@@ -64,6 +73,7 @@ impl Team {
                 let delta = &mut worker.tile[..sum.len()];
                 let w = w.slice(first + i * most, sum.len() / panel);
                 kernels.matmul(w, x, rows, delta, false);
+                add_bias(delta, panel, bias, first + i * most);
                 kernels.add(sum, delta);
             }
         });
@@ -88,5 +98,15 @@ impl Team {
                 kernels.silu_mul(gate_up, rows, y);
             }
         });
+    }
+}
+
+/// Adds their part of `bias`, a value for each feature, to the panels from `first` on: `y`: `[panels][rows][16]`.
+fn add_bias(y: &mut [f32], panel: usize, bias: Option<&[f32]>, first: usize) {
+    let Some(bias) = bias else { return };
+    for (y, bias) in y.chunks_exact_mut(panel).zip(bias[first * LANES..].chunks(LANES)) {
+        for row in y.chunks_exact_mut(LANES) {
+            row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+        }
     }
 }

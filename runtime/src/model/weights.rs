@@ -3,17 +3,25 @@
 use std::ops::Range;
 
 use super::Model;
-use crate::format::{Dtype, LayerSections, MatrixSection};
+use crate::format::{Dtype, LayerFlags, LayerSections, MatrixSection};
 use crate::kernels::{Elements, Panels};
 
 /// One decoder layer's numbers, in the order in which they are used.
 pub(super) struct LayerWeights<'a> {
+    /// What the layer does otherwise than others.
+    pub flags: LayerFlags,
     /// `[hidden_size]`
     pub input_layernorm: &'a [f32],
     /// `[qkv_rows, hidden_size]`
     pub qkv_proj: Panels<'a>,
+    /// `[qkv_rows]`
+    pub qkv_bias: Option<&'a [f32]>,
+    /// Of each query head and of each key head, `[head_dim]` both
+    pub qk_norm: Option<[&'a [f32]; 2]>,
     /// `[hidden_size, attention_width]`
     pub o_proj: Panels<'a>,
+    /// `[hidden_size]`
+    pub o_bias: Option<&'a [f32]>,
     /// `[hidden_size]`
     pub post_attention_layernorm: &'a [f32],
     /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
@@ -26,10 +34,15 @@ impl Model {
     pub(super) fn layer(&self, layer: usize) -> LayerWeights<'_> {
         let sections: &LayerSections = &self.layout().weights.layers[layer];
         let config = self.config();
+        let optional = |range: &Option<Range<usize>>| range.as_ref().map(|range| self.floats(range));
         LayerWeights {
+            flags: sections.flags,
             input_layernorm: self.floats(&sections.input_layernorm),
             qkv_proj: self.panels(&sections.qkv_proj, config.hidden_size),
+            qkv_bias: optional(&sections.qkv_bias),
+            qk_norm: optional(&sections.qk_norm).map(|both| both.split_at(config.head_dim).into()),
             o_proj: self.panels(&sections.o_proj, config.attention_width()),
+            o_bias: optional(&sections.o_bias),
             post_attention_layernorm: self.floats(&sections.post_attention_layernorm),
             gate_up_proj: self.panels(&sections.gate_up_proj, config.hidden_size),
             down_proj: self.panels(&sections.down_proj, config.intermediate_size),

@@ -1,8 +1,9 @@
 //! Added tokens: found in the text, leftmost and longest first, before it is pre-tokenized.
 
-use crate::format::{AddedToken, FormatError, Kind};
+use crate::format::{AddedToken, FormatError, Kind, TextRules};
 
 use super::SpecialTokens;
+use super::normalize::normalize;
 use super::tables::{Tables, table_error};
 
 /// A part of the text.
@@ -16,48 +17,34 @@ pub(super) enum Segment<'t> {
 
 /// Every added token with its text.
 pub(super) struct AddedTokens<'a> {
-    /// Those looked for in the whole text, then those looked for in what the first left.
-    passes: [Pass<'a>; 2],
+    rules: TextRules,
+    /// Those looked for in the text as it is.
+    first: Pass<'a>,
+    /// Those looked for in what the first left, normalized.
+    second: Pass<'a>,
 }
 
 impl<'a> AddedTokens<'a> {
     pub(super) fn new(tables: &Tables<'a>) -> Result<AddedTokens<'a>, FormatError> {
         let second = tables.added.partition_point(|token| !token.is_normalized());
         let (first, second) = tables.added.split_at(second);
-        Ok(AddedTokens { passes: [Pass::new(tables, first)?, Pass::new(tables, second)?] })
+        let (first, second) = (Pass::new(tables, first)?, Pass::new(tables, second)?);
+        Ok(AddedTokens { rules: tables.rules, first, second })
     }
 
-    /// Hands the parts of `text` to `emit`, in order.
-    pub(super) fn split<'t>(
+    /// Hands the parts of `text`, normalized, to `emit`, in order, each with whether the whole begins with it.
+    pub(super) fn split(
         &self,
-        text: &'t str,
+        text: &str,
         special: SpecialTokens,
-        emit: &mut impl FnMut(Segment<'t>) -> Result<(), FormatError>,
+        emit: &mut impl FnMut(Segment<'_>, bool) -> Result<(), FormatError>,
     ) -> Result<(), FormatError> {
-        split(&self.passes, text, special, emit)
+        self.first.split(text, special, &mut |segment, at| {
+            let Segment::Text(text) = segment else { return emit(segment, at == 0) };
+            let text = normalize(self.rules, text);
+            self.second.split(&text, special, &mut |segment, inside| emit(segment, at == 0 && inside == 0))
+        })
     }
-}
-
-fn split<'t>(
-    passes: &[Pass],
-    text: &'t str,
-    special: SpecialTokens,
-    emit: &mut impl FnMut(Segment<'t>) -> Result<(), FormatError>,
-) -> Result<(), FormatError> {
-    let Some((pass, later)) = passes.split_first() else {
-        return if text.is_empty() { Ok(()) } else { emit(Segment::Text(text)) };
-    };
-    let (mut done, mut from) = (0, 0);
-    while let Some((start, content, token)) = pass.find(text, from) {
-        from = start + content.len();
-        if token.is_special() && special == SpecialTokens::AsText {
-            continue; // it stays text, and nothing else is looked for inside of it in this pass
-        }
-        split(later, &text[done..start], special, emit)?;
-        emit(Segment::Token(token.id))?;
-        done = from;
-    }
-    split(later, &text[done..], special, emit)
 }
 
 /// The tokens that are looked for together.
@@ -77,6 +64,38 @@ impl<'a> Pass<'a> {
             pass.tokens.push((content, token));
         }
         Ok(pass)
+    }
+
+    /// Hands the parts of `text` to `emit`, in order, each with where it starts.
+    fn split<'t>(
+        &self,
+        text: &'t str,
+        special: SpecialTokens,
+        emit: &mut impl FnMut(Segment<'t>, usize) -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
+        let (mut done, mut from) = (0, 0);
+        while let Some((found, content, token)) = self.find(text, from) {
+            from = found + content.len();
+            if token.is_special() && special == SpecialTokens::AsText {
+                continue; // it stays text, and nothing else is looked for inside of it in this pass
+            }
+            let (mut start, mut end) = (found, from);
+            if token.takes_left_space() {
+                start = text[..start].trim_end().len().max(done);
+            }
+            if token.takes_right_space() {
+                end = text.len() - text[end..].trim_start().len();
+            }
+            if done < start {
+                emit(Segment::Text(&text[done..start]), done)?;
+            }
+            emit(Segment::Token(token.id), start)?;
+            done = end; // white space that one token took along may hold another, which is found all the same
+        }
+        match done < text.len() {
+            true => emit(Segment::Text(&text[done..]), done),
+            false => Ok(()),
+        }
     }
 
     /// The leftmost token in `text` at `from` or later, the longest of those that start there.
@@ -120,10 +139,16 @@ pub(super) fn content<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a 
     }
 }
 
+/// The text of an added token without the space behind which a normalized one is looked for.
+pub(super) fn spelling<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a str, FormatError> {
+    let content = content(tables, token)?;
+    let is_behind_space = token.is_normalized() && tables.rules.has(TextRules::PREPEND_SPACE);
+    Ok(content.strip_prefix(' ').filter(|_| is_behind_space).unwrap_or(content))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Damage, Fixture};
-    use super::Segment::{Text, Token};
     use super::*;
 
     const TOKENS: [&str; 7] = ["<a>", "<a>b", "<a>bcd", "é", "--", "-", "x"];
@@ -142,20 +167,34 @@ mod tests {
         Fixture::new(&TOKENS, &[], &added)
     }
 
-    fn split_with<'t>(
-        fixture: &Fixture,
-        text: &'t str,
-        special: SpecialTokens,
-    ) -> Result<Vec<Segment<'t>>, FormatError> {
+    /// A [`Segment`] that outlives the text.
+    #[derive(Debug, PartialEq)]
+    enum Found {
+        Text(String),
+        Token(u32),
+    }
+
+    use Found::Token;
+
+    #[allow(non_snake_case)] // reads as the variant does
+    fn Text(text: &str) -> Found {
+        Found::Text(text.to_owned())
+    }
+
+    fn split_with(fixture: &Fixture, text: &str, special: SpecialTokens) -> Result<Vec<Found>, FormatError> {
         let mut segments = Vec::new();
-        AddedTokens::new(&fixture.tables())?.split(text, special, &mut |segment| {
-            segments.push(segment);
+        AddedTokens::new(&fixture.tables())?.split(text, special, &mut |segment, first| {
+            assert_eq!(first, segments.is_empty());
+            segments.push(match segment {
+                Segment::Text(text) => Text(text),
+                Segment::Token(id) => Token(id),
+            });
             Ok(())
         })?;
         Ok(segments)
     }
 
-    fn split(text: &str, special: SpecialTokens) -> Vec<Segment<'_>> {
+    fn split(text: &str, special: SpecialTokens) -> Vec<Found> {
         split_with(&fixture(), text, special).unwrap()
     }
 
@@ -183,10 +222,20 @@ mod tests {
     }
 
     #[test]
+    fn tokens_take_white_space_along() {
+        let mut fixture = fixture();
+        fixture.added[0].flags = AddedToken::LSTRIP | AddedToken::RSTRIP;
+        let parse = |text| split_with(&fixture, text, SpecialTokens::Parse).unwrap();
+        assert_eq!(parse("a \n-- \u{3000}b"), [Text("a"), Token(4), Text("b")]);
+        assert_eq!(parse(" -- -- "), [Token(4), Token(4)]);
+        assert_eq!(parse("a é --"), [Text("a "), Token(3), Token(4)]);
+    }
+
+    #[test]
     fn damaged_records_are_errors() {
         let damage: [Damage; 4] = [
             ("below vocab_size", |fixture| fixture.added[0].id = 7),
-            ("flags", |fixture| fixture.added[0].flags = AddedToken::LSTRIP),
+            ("flags", |fixture| fixture.added[0].flags = AddedToken::SINGLE_WORD),
             ("not UTF-8", |fixture| fixture.bytes.fill(0xff)),
             ("empty", |fixture| fixture.offsets.fill(0)),
         ];

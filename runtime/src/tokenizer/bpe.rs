@@ -34,6 +34,10 @@ impl<'a> Bpe<'a> {
 
     /// Appends the tokens of `word` to `ids`.
     pub(super) fn encode(&mut self, word: &str, ids: &mut Vec<u32>) -> Result<(), FormatError> {
+        if let Some(id) = self.tables.whole_word(word)? {
+            ids.push(id);
+            return Ok(());
+        }
         self.start(word)?;
         while let Some(Reverse((rank, left))) = self.queue.pop() {
             // The pair is there if nothing has become of it since: every later pair at this index has another rank.
@@ -49,19 +53,37 @@ impl<'a> Bpe<'a> {
         Ok(())
     }
 
-    /// One symbol for each byte that has a token; the others are dropped as if they were not there.
+    /// One symbol for each character, or each of its bytes, that has a token; other bytes are dropped as if they were
+    /// not there.
     fn start(&mut self, word: &str) -> Result<(), FormatError> {
         self.symbols.clear();
         self.queue.clear();
-        for byte in word.bytes() {
-            if let Some(id) = self.tables.byte_token(byte)? {
-                let index = self.symbols.len();
-                let previous = index.wrapping_sub(1);
-                self.symbols.push(Symbol { id, merge: None, previous, next: index + 1 });
-                self.pair(previous);
+        if !self.tables.starts_from_chars() {
+            return self.push_bytes(word);
+        }
+        for (at, c) in word.char_indices() {
+            match self.tables.char_token(c)? {
+                Some(id) => self.push(id),
+                None => self.push_bytes(&word[at..at + c.len_utf8()])?,
             }
         }
         Ok(())
+    }
+
+    fn push_bytes(&mut self, text: &str) -> Result<(), FormatError> {
+        for byte in text.bytes() {
+            if let Some(id) = self.tables.byte_token(byte)? {
+                self.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, id: u32) {
+        let index = self.symbols.len();
+        let previous = index.wrapping_sub(1);
+        self.symbols.push(Symbol { id, merge: None, previous, next: index + 1 });
+        self.pair(previous);
     }
 
     /// Puts the token `merged` in the place of the symbol at `left` and the next one.
@@ -129,6 +151,27 @@ mod tests {
     fn bytes_without_a_token_are_dropped_and_their_neighbours_merge() {
         assert_eq!(encode(&fixture(), &["a-bé"]).unwrap(), [4]);
         assert_eq!(encode(&fixture(), &["-"]).unwrap(), [0u32; 0]);
+    }
+
+    #[test]
+    fn characters_come_before_their_bytes() {
+        let mut fixture = Fixture::new(&["a", "é", "aé", "\n"], &[("a", "é")], &[]);
+        fixture.chars = vec![[u32::from('a'), 0], [u32::from('é'), 1]];
+        assert_eq!(encode(&fixture, &["aéa\né日"]).unwrap(), [2, 0, 3, 1]);
+        fixture.chars[0][1] = 9;
+        assert!(encode(&fixture, &["a"]).unwrap_err().to_string().contains("char_tokens"));
+    }
+
+    #[test]
+    fn some_words_are_not_merged() {
+        let mut fixture = fixture();
+        fixture.whole_words = vec![0, 4];
+        assert_eq!(encode(&fixture, &["a", "ab", "abc"]).unwrap(), [0, 4, 5]);
+        let mut fixture = Fixture::new(&["a", "b", "ab", "ba"], &[], &[]);
+        fixture.whole_words = vec![2];
+        assert_eq!(encode(&fixture, &["ab", "ba"]).unwrap(), [2, 1, 0]);
+        fixture.whole_words = vec![99, 2];
+        encode(&fixture, &["ab"]).unwrap();
     }
 
     #[test]

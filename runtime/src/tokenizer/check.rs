@@ -10,6 +10,11 @@ pub(super) fn check(tables: &Tables, stages: &[Dfa]) -> Result<(), FormatError> 
     check_byte_tokens(tables)?;
     check_merges(tables)?;
     check_added_tokens(tables)?;
+    check_char_tokens(tables)?;
+    check_whole_words(tables)?;
+    for &id in tables.prompt_prefix {
+        tables.known(id, Kind::PromptPrefix)?;
+    }
     stages.iter().enumerate().try_for_each(|(index, stage)| check_stage(index, stage))
 }
 
@@ -71,6 +76,32 @@ fn check_added_tokens(tables: &Tables) -> Result<(), FormatError> {
     Ok(())
 }
 
+fn check_char_tokens(tables: &Tables) -> Result<(), FormatError> {
+    let error = |problem: String| Err(table_error(Kind::CharTokens, problem));
+    if let Some(pair) = tables.chars.windows(2).find(|pair| pair[0][0] >= pair[1][0]) {
+        return error(format!("code point {}: out of order", pair[1][0]));
+    }
+    for &[code, id] in tables.chars {
+        let Some(c) = char::from_u32(code) else { return error(format!("{code} is no code point")) };
+        if tables.token(tables.known(id, Kind::CharTokens)?)? != c.encode_utf8(&mut [0; 4]).as_bytes() {
+            return error(format!("{c:?}: token {id} stands for something else"));
+        }
+    }
+    Ok(())
+}
+
+fn check_whole_words(tables: &Tables) -> Result<(), FormatError> {
+    let mut before: &[u8] = &[];
+    for &id in tables.whole_words {
+        let bytes = tables.token(tables.known(id, Kind::WholeWords)?)?;
+        if bytes <= before {
+            return Err(table_error(Kind::WholeWords, format!("token {id}: out of order")));
+        }
+        before = bytes;
+    }
+    Ok(())
+}
+
 fn check_stage(index: usize, stage: &Dfa) -> Result<(), FormatError> {
     let error = |problem: &str| Err(table_error(Kind::Pretokenizer, format!("stage {index}: {problem}")));
     let states = stage.accept.len();
@@ -101,7 +132,10 @@ mod tests {
 
     fn fixture() -> Fixture {
         let added = [("<a>", AddedToken::SPECIAL), ("<b>", 0)];
-        Fixture::new(&["a", "b", "ab", "<a>", "<b>"], &[("a", "b")], &added)
+        let mut fixture = Fixture::new(&["a", "b", "ab", "<a>", "<b>"], &[("a", "b")], &added);
+        fixture.chars = vec![[97, 0], [98, 1]];
+        fixture.whole_words = vec![0, 2];
+        fixture
     }
 
     #[test]
@@ -114,7 +148,7 @@ mod tests {
         fn merge_to(f: &mut Fixture, merged: u32) {
             f.merges.iter_mut().for_each(|slot| slot[3] = merged);
         }
-        let damage: [Damage; 11] = [
+        let damage: [Damage; 18] = [
             ("expected offsets from 0", |f| f.offsets[0] = 1),
             ("to the end of token_bytes, 11", |f| f.bytes.push(0)),
             ("token 1 ends before it starts", |f| f.offsets[1] = 3),
@@ -126,6 +160,13 @@ mod tests {
             ("cannot be found where it lies", |f| f.merges = vec![[0, 1, 0, 2], [0, 1, 1, 2]]),
             ("token 3: out of order", |f| f.added.swap(0, 1)),
             ("token 4: out of order", |f| f.added[0] = f.added[1]),
+            ("code point 97: out of order", |f| f.chars.swap(0, 1)),
+            ("55296 is no code point", |f| f.chars[1] = [0xd800, 0]),
+            ("'c': token 1 stands for something else", |f| f.chars[1][0] = 99),
+            ("char_tokens: expected token ids below", |f| f.chars[1][1] = 5),
+            ("whole_words: expected token ids below", |f| f.whole_words[1] = 5),
+            ("token 0: out of order", |f| f.whole_words[1] = 0),
+            ("prompt_prefix: expected token ids below", |f| f.prompt_prefix = vec![0, 5]),
         ];
         for (problem, change) in damage {
             let mut fixture = fixture();
@@ -150,6 +191,7 @@ mod tests {
             class_count: 1,
             start: 1,
             splits_trailing_space: false,
+            newlines_stay: false,
             classes: &classes,
             accept: &[0, 0, 1],
             next: &[0, 2, 0],

@@ -1,6 +1,6 @@
 //! A tokenizer small enough to follow by hand, for the tests of this module.
 
-use crate::format::{AddedToken, Merges, NO_TOKEN};
+use crate::format::{AddedToken, Merges, NO_TOKEN, TextRules};
 
 use super::tables::Tables;
 
@@ -14,6 +14,10 @@ pub(super) struct Fixture {
     pub(super) byte_tokens: Vec<u32>,
     pub(super) merges: Vec<[u32; 4]>,
     pub(super) added: Vec<AddedToken>,
+    pub(super) rules: TextRules,
+    pub(super) chars: Vec<[u32; 2]>,
+    pub(super) whole_words: Vec<u32>,
+    pub(super) prompt_prefix: Vec<u32>,
 }
 
 impl Fixture {
@@ -36,6 +40,10 @@ impl Fixture {
             byte_tokens: (0..=255).map(|byte| byte_token(byte).map_or(NO_TOKEN, |id| id as u32)).collect(),
             merges: Merges::build(&entries).unwrap(),
             added: added.iter().map(|&(text, flags)| AddedToken { id: id(text), flags }).collect(),
+            rules: TextRules::default(),
+            chars: Vec::new(),
+            whole_words: Vec::new(),
+            prompt_prefix: Vec::new(),
         }
     }
 
@@ -47,6 +55,10 @@ impl Fixture {
             byte_tokens: &self.byte_tokens,
             merges: Merges::parse(bytemuck::cast_slice(&self.merges)).unwrap(),
             added: &self.added,
+            rules: self.rules,
+            chars: &self.chars,
+            whole_words: &self.whole_words,
+            prompt_prefix: &self.prompt_prefix,
         }
     }
 }

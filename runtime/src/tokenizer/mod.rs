@@ -5,6 +5,7 @@ mod bpe;
 mod check;
 #[cfg(test)]
 mod fixture;
+mod normalize;
 mod pretokenizer;
 mod tables;
 
@@ -15,7 +16,7 @@ use self::added_tokens::{AddedTokens, Segment};
 use self::bpe::Bpe;
 use self::tables::Tables;
 use crate::error::{Error, Result};
-use crate::format::{FormatError, Layout, TokenizerSections};
+use crate::format::{FormatError, Kind, Layout, TextRules, TokenizerSections};
 use crate::storage::Storage;
 
 /// The tokenizer of a blob. Making one reads nothing, and clones share the blob.
@@ -69,9 +70,10 @@ impl Tokenizer {
         let stages = tables::stages(self.storage.bytes(), &self.sections)?;
         let mut bpe = Bpe::new(tables);
         let mut ids = Vec::new();
-        AddedTokens::new(&tables)?.split(text, special, &mut |segment| match segment {
+        AddedTokens::new(&tables)?.split(text, special, &mut |segment, first| match segment {
             Segment::Text(text) => {
-                pretokenizer::split(&stages, &without(guard, text), &mut |word| bpe.encode(word, &mut ids))
+                let text = normalize::prefix(tables.rules, without(guard, text), first);
+                pretokenizer::split(&stages, &text, &mut |word| bpe.encode(word, &mut ids))
             }
             Segment::Token(id) => {
                 ids.push(id);
@@ -81,17 +83,43 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// The ids with which a prompt begins, before those of its text: mostly none, or the one that begins a text.
+    pub fn prompt_prefix(&self) -> Result<&[u32]> {
+        let tables = self.tables()?;
+        tables.prompt_prefix.iter().try_for_each(|&id| tables.known(id, Kind::PromptPrefix).map(drop))?;
+        Ok(tables.prompt_prefix)
+    }
+
+    /// The tokens of `text` as those of a whole prompt: what [`Tokenizer::encode`] gives, after the
+    /// [`Tokenizer::prompt_prefix`]. A conversation has no such prefix: its template says what it begins with.
+    pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+        let ids = self.encode(text, special)?;
+        Ok([self.prompt_prefix()?, &ids].concat())
+    }
+
     /// The text of `ids`, without the control tokens among them if `skip_special`. Bytes that are not UTF-8 become
-    /// U+FFFD, as in [`String::from_utf8_lossy`].
+    /// U+FFFD, as in [`String::from_utf8_lossy`]; of a tokenizer that starts from characters, each byte of a run of
+    /// byte tokens that is not UTF-8 as a whole.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
-        let mut bytes = Vec::new();
+        let tables = self.tables()?;
+        let (mut bytes, mut run) = (Vec::new(), Vec::new());
         for &id in ids {
             let token = self.token_bytes(id)?;
-            if !(skip_special && self.is_special(id)?) {
-                bytes.extend_from_slice(token);
+            if skip_special && self.is_special(id)? {
+                continue;
+            }
+            match token {
+                &[byte] if is_byte_token(&tables, id, byte)? => run.push(byte),
+                _ => {
+                    flush(&mut run, &mut bytes);
+                    bytes.extend_from_slice(token);
+                }
             }
         }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        flush(&mut run, &mut bytes);
+        let text = String::from_utf8_lossy(&bytes);
+        let stripped = text.strip_prefix(' ').filter(|_| tables.rules.has(TextRules::STRIP_SPACE));
+        Ok(stripped.unwrap_or(&text).to_owned())
     }
 
     /// The bytes that token `id` stands for: any part of UTF-8 text, cut anywhere. None for an id that the model
@@ -108,12 +136,22 @@ impl Tokenizer {
         Ok(self.tables()?.added.iter().any(|token| token.id == id && token.is_special()))
     }
 
-    /// Id and text of every control token.
+    /// Id and text of every control token, as it is spelled in a text.
     pub fn special_tokens(&self) -> Result<Vec<(u32, &str)>> {
         let tables = self.tables()?;
         let special = tables.added.iter().filter(|token| token.is_special());
-        let named = special.map(|&token| Ok((token.id, added_tokens::content(&tables, token)?)));
+        let named = special.map(|&token| Ok((token.id, added_tokens::spelling(&tables, token)?)));
         named.collect()
+    }
+
+    /// The text that spells token `id`: what it decodes to but, of an added token that is looked for behind the space
+    /// that a normalizer puts before a text, without that space.
+    pub fn token_text(&self, id: u32) -> Result<String> {
+        let tables = self.tables()?;
+        match tables.added.iter().find(|token| token.id == id) {
+            Some(&token) => Ok(added_tokens::spelling(&tables, token)?.to_owned()),
+            None => Ok(String::from_utf8_lossy(self.token_bytes(id)?).into_owned()),
+        }
     }
 
     /// Reads every table from end to end and checks that the parts fit together: the tokenizer's share of
@@ -125,6 +163,19 @@ impl Tokenizer {
 
     fn tables(&self) -> std::result::Result<Tables<'_>, FormatError> {
         Tables::new(self.storage.bytes(), &self.sections, self.vocab_size)
+    }
+}
+
+/// Whether token `id` is one of those that stand for the bytes of characters without a token.
+fn is_byte_token(tables: &Tables, id: u32, byte: u8) -> std::result::Result<bool, FormatError> {
+    Ok(tables.starts_from_chars() && tables.char_token(byte.into())? != Some(id))
+}
+
+/// Appends a run of byte tokens to `bytes`.
+fn flush(run: &mut Vec<u8>, bytes: &mut Vec<u8>) {
+    match std::str::from_utf8(run) {
+        Ok(_) => bytes.append(run),
+        Err(_) => run.drain(..).for_each(|_| bytes.extend_from_slice("\u{fffd}".as_bytes())),
     }
 }
 

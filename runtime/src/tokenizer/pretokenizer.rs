@@ -34,7 +34,9 @@ fn match_len(stage: &Dfa, text: &str) -> Result<usize, FormatError> {
     let len = walk(stage, text.as_bytes()).ok_or_else(|| error("its tables contradict themselves"))?;
     let parts = text.split_at_checked(len).ok_or_else(|| error("a match ends inside a character"))?;
     let (matched, after) = parts;
-    let last = matched.chars().next_back().filter(|last| last.is_whitespace());
+    let is_split =
+        |last: &char| last.is_whitespace() && !(stage.newlines_stay && matches!(last, '\r' | '\n'));
+    let last = matched.chars().next_back().filter(is_split);
     Ok(match last.map(char::len_utf8) {
         Some(last) if stage.splits_trailing_space && last < len && !after.is_empty() => len - last,
         _ => len,
@@ -70,6 +72,7 @@ mod tests {
         accept: Vec<u8>,
         next: Vec<u16>,
         splits_trailing_space: bool,
+        newlines_stay: bool,
     }
 
     impl Stage {
@@ -85,16 +88,17 @@ mod tests {
             }
             let mut accept = vec![1; sets.len() + 2];
             accept[..2].fill(0);
-            Stage { classes, accept, next, splits_trailing_space: false }
+            Stage { classes, accept, next, splits_trailing_space: false, newlines_stay: false }
         }
 
         fn dfa(&self) -> Dfa<'_> {
-            let Stage { classes, accept, next, splits_trailing_space } = self;
+            let Stage { classes, accept, next, splits_trailing_space, newlines_stay } = self;
             let class_count = next.len() / accept.len();
             Dfa {
                 class_count,
                 start: 1,
                 splits_trailing_space: *splits_trailing_space,
+                newlines_stay: *newlines_stay,
                 classes,
                 accept,
                 next,
@@ -137,6 +141,9 @@ mod tests {
         assert_eq!(words(&[stage.dfa()], "a  a a \n").unwrap(), ["a", "  ", "a", " ", "a", " \n"]);
         stage.splits_trailing_space = true;
         assert_eq!(words(&[stage.dfa()], "a  a a \n").unwrap(), ["a", " ", " ", "a", " ", "a", " \n"]);
+        assert_eq!(words(&[stage.dfa()], "  \na").unwrap(), ["  ", "\n", "a"]);
+        stage.newlines_stay = true;
+        assert_eq!(words(&[stage.dfa()], "  \na  a").unwrap(), ["  \n", "a", " ", " ", "a"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::format::{AddedToken, Dfa, FormatError, Kind, Merges, NO_TOKEN, TokenizerSections};
+use crate::format::{AddedToken, Dfa, FormatError, Kind, Merges, NO_TOKEN, TextRules, TokenizerSections};
 
 /// Most pre-tokenizer stages: they run nested in one another, so their number bounds the stack.
 const MAX_STAGES: usize = 16;
@@ -16,6 +16,12 @@ pub(super) struct Tables<'a> {
     pub(super) byte_tokens: &'a [u32],
     pub(super) merges: Merges<'a>,
     pub(super) added: &'a [AddedToken],
+    pub(super) rules: TextRules,
+    /// Code point and id of each character that is a token, by code point; none where words start as bytes.
+    pub(super) chars: &'a [[u32; 2]],
+    /// By their bytes.
+    pub(super) whole_words: &'a [u32],
+    pub(super) prompt_prefix: &'a [u32],
 }
 
 impl<'a> Tables<'a> {
@@ -31,6 +37,10 @@ impl<'a> Tables<'a> {
             byte_tokens: numbers(blob, &sections.byte_tokens, Kind::ByteTokens)?,
             merges: Merges::parse(section(blob, &sections.merges, Kind::Merges)?)?,
             added: AddedToken::parse(section(blob, &sections.added_tokens, Kind::AddedTokens)?)?,
+            rules: sections.rules,
+            chars: numbers(blob, &sections.char_tokens, Kind::CharTokens)?.as_chunks().0,
+            whole_words: numbers(blob, &sections.whole_words, Kind::WholeWords)?,
+            prompt_prefix: numbers(blob, &sections.prompt_prefix, Kind::PromptPrefix)?,
         })
     }
 
@@ -58,6 +68,28 @@ impl<'a> Tables<'a> {
             Some(&NO_TOKEN) => Ok(None),
             Some(&id) => self.known(id, Kind::ByteTokens).map(Some),
             None => Err(table_error(Kind::ByteTokens, format!("byte {byte} has no entry"))),
+        }
+    }
+
+    /// Whether words start as characters, and as bytes only where there is no token of that character.
+    pub(super) fn starts_from_chars(&self) -> bool {
+        !self.chars.is_empty()
+    }
+
+    /// The token that stands for `c` alone, if there is one.
+    pub(super) fn char_token(&self, c: char) -> Result<Option<u32>, FormatError> {
+        match self.chars.binary_search_by_key(&u32::from(c), |&[code, _]| code) {
+            Ok(index) => self.known(self.chars[index][1], Kind::CharTokens).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The token that `word` becomes whatever the merges say.
+    pub(super) fn whole_word(&self, word: &str) -> Result<Option<u32>, FormatError> {
+        let bytes = |&id: &u32| self.find_token(id).unwrap_or_default();
+        match self.whole_words.binary_search_by(|id| bytes(id).cmp(word.as_bytes())) {
+            Ok(index) => self.known(self.whole_words[index], Kind::WholeWords).map(Some),
+            Err(_) => Ok(None),
         }
     }
 

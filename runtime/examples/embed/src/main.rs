@@ -8,7 +8,7 @@ static TALES: &[u8] = smolrun::include_blob!(env!("SMOL_BLOB"));
 
 fn main() -> smolrun::Result<()> {
     let model = Model::from_static(TALES)?;
-    let prompt = model.tokenizer().encode("Once upon a time", SpecialTokens::AsText)?;
+    let prompt = model.tokenizer().encode_prompt("Once upon a time", SpecialTokens::AsText)?;
     let mut session = Session::new(&model, SessionOptions::default())?;
     for token in session.generate(&prompt, GenerateOptions::default().max_tokens(40))? {
         print!("{}", token?.text);

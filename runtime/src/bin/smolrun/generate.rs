@@ -181,7 +181,7 @@ fn encode_prompt(args: &GenerateArgs, model: &Model) -> Result<Vec<u32>, Box<dyn
         return Ok(model.encode_chat_with(&messages, &ChatOptions::default().now(SystemTime::now()))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-    let ids = model.tokenizer().encode(&prompt, special)?;
+    let ids = model.tokenizer().encode_prompt(&prompt, special)?;
     // A model continues something: an empty prompt is the beginning of a text.
     match (ids.is_empty(), model.config().bos_token_id) {
         (false, _) => Ok(ids),

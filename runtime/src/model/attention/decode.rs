@@ -1,6 +1,8 @@
 //! Attention of one token: its few queries meet every position, so the positions are split over the threads.
 
-use super::Attention;
+use std::ops::Range;
+
+use super::{Attention, first_seen};
 use crate::error::Result;
 use crate::kernels::LANES;
 use crate::model::scratch::{Scratch, padded};
@@ -8,24 +10,25 @@ use crate::model::scratch::{Scratch, padded};
 impl Attention<'_> {
     /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`.
     pub(super) fn decode(&mut self, s: &mut Scratch) -> Result<()> {
-        let positions = self.position + 1;
+        let positions = first_seen(self.position, self.window())..self.position + 1;
         s.queries.resize(self.config.attention_width())?;
         s.mixed.resize(self.config.attention_width())?;
-        s.scores.resize(self.config.num_attention_heads * padded(positions))?;
+        s.scores.resize(self.config.num_attention_heads * padded(positions.len()))?;
         let (panels, group) = (self.config.head_dim / LANES, self.config.heads_per_kv());
         swap_axes(&s.qkv[..self.config.attention_width()], group, panels, &mut s.queries);
-        self.score(s, positions);
-        self.normalise(s, positions);
+        self.score(s, positions.clone());
+        self.normalise(s, positions.len());
         self.mix(s, positions);
         swap_axes(&s.mixed, panels, group, &mut s.attention);
         Ok(())
     }
 
     /// `scores = queries keys`: `[kv head][positions/16][group][16]`
-    fn score(&mut self, s: &mut Scratch, positions: usize) {
-        let (panels, group) = (positions.div_ceil(LANES), self.config.heads_per_kv());
+    fn score(&mut self, s: &mut Scratch, positions: Range<usize>) {
+        let (panels, group) = (positions.len().div_ceil(LANES), self.config.heads_per_kv());
+        let before = positions.start / LANES;
         let (head_len, unit) = (group * self.config.head_dim, group * LANES);
-        let tasks = self.team.tasks(s.queries.len() * positions);
+        let tasks = self.team.tasks(s.queries.len() * positions.len());
         let (queries, (heads, pool)) = (&*s.queries, self.heads());
         pool.split(&mut s.scores, unit, tasks, |first, mut scores| {
             let mut panel = first;
@@ -34,7 +37,8 @@ impl Attention<'_> {
                 let (head, inside) = (panel / panels, panel % panels);
                 let count = (panels - inside).min(scores.len() / unit);
                 let (run, rest) = scores.split_at_mut(count * unit);
-                heads.score(head, inside, &queries[head * head_len..][..head_len], group, run);
+                let queries = &queries[head * head_len..][..head_len];
+                heads.score(head, before + inside, queries, group, run);
                 (scores, panel) = (rest, panel + count);
             }
         });
@@ -42,28 +46,28 @@ impl Attention<'_> {
 
     /// `scores = softmax(scale scores)`
     fn normalise(&mut self, s: &mut Scratch, positions: usize) {
-        let (scale, group) = (self.config.attention_scale, self.config.heads_per_kv());
+        let (scale, group, window) = (self.config.attention_scale, self.config.heads_per_kv(), self.window());
         let tasks = self.team.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
         let (heads, pool) = self.heads();
         let head_len = group * padded(positions);
         pool.split(&mut s.scores, head_len, tasks, |_, scores| {
             for scores in scores.chunks_exact_mut(head_len) {
-                heads.kernels.softmax(scores, group, 1, positions, scale);
+                heads.kernels.softmax(scores, group, 1, positions, window, scale);
             }
         });
     }
 
     /// `mixed = scores values`: `[kv head][head_dim/16][group][16]`
-    fn mix(&mut self, s: &mut Scratch, positions: usize) {
+    fn mix(&mut self, s: &mut Scratch, positions: Range<usize>) {
         let group = self.config.heads_per_kv();
-        let tasks = self.team.tasks(s.queries.len() * positions);
+        let tasks = self.team.tasks(s.queries.len() * positions.len());
         let (scores, (heads, pool)) = (&*s.scores, self.heads());
-        let (head_len, panel) = (group * padded(positions), group * LANES);
+        let (head_len, panel) = (group * padded(positions.len()), group * LANES);
         pool.split(&mut s.mixed, panel, tasks, |first, mixed| {
             for (unit, mixed) in (first..).zip(mixed.chunks_exact_mut(panel)) {
                 let (head, feature) = (unit / heads.panels, unit % heads.panels);
                 let probabilities = &scores[head * head_len..][..head_len];
-                heads.mix(head, feature, probabilities, positions, group, mixed);
+                heads.mix(head, feature, probabilities, positions.clone(), group, mixed);
             }
         });
     }

@@ -7,10 +7,13 @@
 mod decode;
 mod prefill;
 
+use std::ops::Range;
+
 use super::kv_cache::{BLOCK, KvCache};
 use super::rope::Rope;
 use super::scratch::Scratch;
 use super::team::Team;
+use super::weights::LayerWeights;
 use crate::error::Result;
 use crate::format::Config;
 use crate::kernels::{Kernels, LANES};
@@ -19,6 +22,7 @@ use crate::pool::Pool;
 /// One layer's attention for the tokens of one pass.
 pub(super) struct Attention<'a> {
     pub config: &'a Config,
+    pub weights: &'a LayerWeights<'a>,
     pub team: &'a mut Team,
     pub cache: &'a mut KvCache,
     pub rope: &'a Rope,
@@ -32,6 +36,7 @@ pub(super) struct Attention<'a> {
 impl Attention<'_> {
     /// From `qkv` to `attention`.
     pub(super) fn run(&mut self, s: &mut Scratch) -> Result<()> {
+        self.normalise_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
         match self.rows {
@@ -40,8 +45,29 @@ impl Attention<'_> {
         }
     }
 
-    /// Turns queries and keys to their positions.
+    /// RMSNorm of each query head and each key head (Qwen3), where the model has them.
+    fn normalise_heads(&mut self, s: &mut Scratch) {
+        let Some([q_norm, k_norm]) = self.weights.qk_norm else { return };
+        let Config { num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, .. } = *self.config;
+        let (kernels, rows, head) = (self.team.kernels, self.rows, head_dim * self.rows);
+        let queries_and_keys = &mut s.qkv[..(num_attention_heads + num_key_value_heads) * head];
+        let tasks = self.team.tasks(queries_and_keys.len());
+        self.team.pool.split_with(queries_and_keys, head, tasks, &mut s.workers, |first, heads, worker| {
+            let (inverse_rms, normed) = worker.norm.split_at_mut(rows);
+            for (index, head) in (first..).zip(heads.chunks_exact_mut(head)) {
+                let weight = if index < num_attention_heads { q_norm } else { k_norm };
+                kernels.inverse_rms(head, rows, head_dim, rms_norm_eps, 0, inverse_rms);
+                kernels.scale_rows(head, inverse_rms, weight, normed);
+                head.copy_from_slice(normed);
+            }
+        });
+    }
+
+    /// Turns queries and keys to their positions, in the layers that do.
     fn rotate(&mut self, qkv: &mut [f32]) {
+        if self.weights.flags.no_rope {
+            return;
+        }
         let Config { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
         let (rope, rows, head) = (self.rope, self.rows, head_dim * self.rows);
         let queries_and_keys = &mut qkv[..(num_attention_heads + num_key_value_heads) * head];
@@ -59,12 +85,25 @@ impl Attention<'_> {
         self.cache.store(self.team, self.layer, self.position, self.rows, keys, values);
     }
 
+    /// Positions that a token sees, its own included.
+    fn window(&self) -> usize {
+        match self.config.sliding_window {
+            Some(window) if self.weights.flags.sliding => window,
+            _ => usize::MAX,
+        }
+    }
+
     /// What the tasks of a step share, and the threads to run them on.
     fn heads(&mut self) -> (Heads<'_>, &mut Pool) {
         let Attention { config, team, cache, layer, .. } = self;
         let panels = config.head_dim / LANES;
         (Heads { kernels: team.kernels, cache, layer: *layer, panels }, &mut team.pool)
     }
+}
+
+/// The first position, that of a panel, which the token at `position` or a later one sees through a window.
+fn first_seen(position: usize, window: usize) -> usize {
+    (position + 1).saturating_sub(window) / LANES * LANES
 }
 
 /// The cached keys and values of one layer, as factors of products.
@@ -94,21 +133,26 @@ impl Heads<'_> {
         }
     }
 
-    /// `mixed = probabilities values` for panel `feature` of the head: `probabilities`: `[positions/16, rounded
-    /// up][rows][16]`, `mixed`: `[rows][16]`.
+    /// `mixed = probabilities values` for panel `feature` of the head, over `positions`, of which the first is that of a
+    /// panel: `probabilities`: `[positions/16, rounded up][rows][16]`, `mixed`: `[rows][16]`.
     fn mix(
         self,
         head: usize,
         feature: usize,
         probabilities: &[f32],
-        positions: usize,
+        positions: Range<usize>,
         rows: usize,
         mixed: &mut [f32],
     ) {
-        for (block, probabilities) in probabilities.chunks(BLOCK * rows).enumerate() {
-            let inside = BLOCK.min(positions - block * BLOCK);
-            let values = self.cache.values(self.layer, head, block, feature, inside);
-            self.kernels.matmul(values, probabilities, rows, mixed, block > 0);
+        let mut position = positions.start;
+        while position < positions.end {
+            // As far as the block reaches.
+            let (block, inside) = (position / BLOCK, position % BLOCK);
+            let end = BLOCK.min(positions.end - block * BLOCK);
+            let values = self.cache.values(self.layer, head, block, feature, inside..end);
+            let probabilities = &probabilities[(position - positions.start) * rows..];
+            self.kernels.matmul(values, probabilities, rows, mixed, position > positions.start);
+            position += end - inside;
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Attention of many tokens: a task for each key-value head and block of tokens, from its queries to its mixed values.
 
-use super::{Attention, Heads};
+use std::ops::Range;
+
+use super::{Attention, Heads, first_seen};
 use crate::error::Result;
 use crate::kernels::LANES;
 use crate::model::scratch::{Scratch, Worker, padded};
@@ -13,7 +15,7 @@ impl Attention<'_> {
     pub(super) fn prefill(&mut self, s: &mut Scratch) -> Result<()> {
         self.resize_for_blocks(s)?;
         let (rows, position, group) = (self.rows, self.position, self.config.heads_per_kv());
-        let (scale, len) = (self.config.attention_scale, self.block_len());
+        let (scale, len, window) = (self.config.attention_scale, self.block_len(), self.window());
         let blocks = rows.div_ceil(TOKENS);
         let tasks = self.config.num_key_value_heads * blocks;
         let (heads, pool) = self.heads();
@@ -23,7 +25,8 @@ impl Attention<'_> {
                 let (head, first) = (unit / blocks, unit % blocks * TOKENS);
                 let block = Block { head, first, tokens: TOKENS.min(rows - first), group };
                 block.gather_queries(qkv, rows, heads.panels, &mut worker.queries);
-                block.attend(heads, position + first, scale, worker, mixed);
+                let seen = first_seen(position + first, window)..position + first + block.tokens;
+                block.attend(heads, seen, window, scale, worker, mixed);
             }
         });
         self.gather(s, blocks);
@@ -83,15 +86,24 @@ impl Block {
         }
     }
 
-    /// `mixed`: `[head_dim/16][group][tokens][16]`; the first token is at `position`.
-    fn attend(&self, heads: Heads<'_>, position: usize, scale: f32, worker: &mut Worker, mixed: &mut [f32]) {
-        let (rows, positions) = (self.group * self.tokens, position + self.tokens);
-        let scores = &mut worker.scores[..padded(positions) * rows];
+    /// `mixed`: `[head_dim/16][group][tokens][16]`; the tokens stand at the end of `positions`, and see none before them.
+    fn attend(
+        &self,
+        heads: Heads<'_>,
+        positions: Range<usize>,
+        window: usize,
+        scale: f32,
+        worker: &mut Worker,
+        mixed: &mut [f32],
+    ) {
+        let rows = self.group * self.tokens;
+        let scores = &mut worker.scores[..padded(positions.len()) * rows];
         let queries = &worker.queries[..heads.panels * rows * LANES];
-        heads.score(self.head, 0, queries, rows, scores);
-        heads.kernels.softmax(scores, rows, self.tokens, position + 1, scale);
+        heads.score(self.head, positions.start / LANES, queries, rows, scores);
+        let seen_by_first = positions.len() + 1 - self.tokens;
+        heads.kernels.softmax(scores, rows, self.tokens, seen_by_first, window, scale);
         for (feature, mixed) in mixed.chunks_exact_mut(rows * LANES).take(heads.panels).enumerate() {
-            heads.mix(self.head, feature, scores, positions, rows, mixed);
+            heads.mix(self.head, feature, scores, positions.clone(), rows, mixed);
         }
     }
 }
