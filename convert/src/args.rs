@@ -13,6 +13,7 @@ Examples:
   smolconv model.safetensors.index.json -o smol.bin --force
   smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv model.gguf -o smol.bin --dtype auto
+  smolconv models/tales-4m --lora adapter -o tuned.bin
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
 
@@ -41,6 +42,9 @@ pub(crate) struct Convert {
     /// The tokenizer [default: tokenizer.json beside SOURCE]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
+    /// A LoRA that PEFT saved, to be merged
+    #[arg(long, value_name = "ADAPTER_DIR")]
+    lora: Option<PathBuf>,
     /// How the weights are stored: bf16 has half the bytes, and for a bf16 checkpoint the same numbers; auto is the
     /// smaller one that keeps about the source's precision
     #[arg(long, value_enum, default_value = "f32")]
@@ -87,6 +91,7 @@ impl Convert {
             out: self.out.clone(),
             config: self.config.clone(),
             tokenizer: self.tokenizer.clone(),
+            lora: self.lora.clone(),
             dtype: match self.dtype {
                 DtypeArg::F32 => Some(Dtype::F32),
                 DtypeArg::Bf16 => Some(Dtype::Bf16),

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::gguf_config;
 use crate::gguf_tokenizer;
 use crate::json::Document;
+use crate::lora;
 use crate::source::gguf;
 use crate::source::{self, Source};
 use crate::tokenizer_json::{self, TokenizerTables};
@@ -34,10 +35,16 @@ impl Checkpoint {
     pub fn open(options: &Options) -> Result<Checkpoint> {
         let weights = source::find(&options.source)?;
         let source = Source::open(&weights)?;
-        match source.gguf.clone() {
-            Some(metadata) => from_gguf(source, &metadata, options),
-            None => from_hugging_face(source, &weights, options),
+        let mut checkpoint = match source.gguf.clone() {
+            Some(metadata) => from_gguf(source, &metadata, options)?,
+            None => from_hugging_face(source, &weights, options)?,
+        };
+        if let Some(directory) = &options.lora {
+            let tied = checkpoint.model.config.tie_word_embeddings;
+            let config = lora::apply(directory, &mut checkpoint.source, tied)?;
+            checkpoint.documents.push(config);
         }
+        Ok(checkpoint)
     }
 
     /// `--force` must not cost somebody their checkpoint.

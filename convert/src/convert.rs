@@ -28,6 +28,8 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// `tokenizer.json`, where it does not lie beside the source.
     pub tokenizer: Option<PathBuf>,
+    /// The directory of a PEFT LoRA that is merged into the weights.
+    pub lora: Option<PathBuf>,
     /// What matrices are stored as: `F32`, or `Bf16`, to which other numbers are rounded. `None` is the smallest that
     /// keeps about the source's precision.
     pub dtype: Option<Dtype>,
@@ -43,6 +45,7 @@ impl Options {
             out: out.into(),
             config: None,
             tokenizer: None,
+            lora: None,
             dtype: Some(Dtype::F32),
             force: false,
         }

@@ -1,7 +1,7 @@
 //! From a checkpoint to a blob: everything slow, fallible or clever, done once.
 //!
-//! [`convert()`] reads a Hugging Face checkpoint or a GGUF file and writes the file that `smolrun` maps. Nothing is written before the
-//! whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
+//! [`convert()`] reads a Hugging Face checkpoint or a GGUF file and writes the file that `smolrun` maps. Nothing is
+//! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
 
 pub mod chat_template;
 pub mod check;
@@ -14,6 +14,7 @@ pub mod gguf_config;
 pub mod gguf_tokenizer;
 pub mod inspect;
 pub mod json;
+pub mod lora;
 pub mod metadata;
 pub mod pack;
 pub mod plan;

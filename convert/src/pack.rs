@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use half::bf16;
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::{Source, Tensor};
 use crate::tensor_map::{Arrangement, Binding, PanelRows, Part};
 
@@ -49,6 +50,7 @@ fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f3
     let mut values = std::mem::take(&mut rows.values);
     values.resize(from.count * columns, 0.0);
     rows.read_rows(source, from, &mut values)?;
+    rows.add_delta(from, &mut values)?;
     for (row, values) in values.chunks_exact(columns).enumerate() {
         for (column, &value) in panel.chunks_exact_mut(PANEL).zip(values) {
             column[row] = value;
@@ -63,6 +65,7 @@ fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f3
 struct Rows {
     bytes: Vec<u8>,
     values: Vec<f32>,
+    sums: Vec<f32>,
 }
 
 impl Rows {
@@ -77,6 +80,21 @@ impl Rows {
         rows.try_for_each(|(values, row)| {
             self.read(source, part.tensor, part.stored_row(row) * columns, values)
         })
+    }
+
+    /// Adds what an adapter adds to the rows of `from`.
+    fn add_delta(&mut self, from: PanelRows, values: &mut [f32]) -> Result<()> {
+        let Part { tensor, delta: Some(delta), .. } = from.part else { return Ok(()) };
+        for (values, row) in values.chunks_exact_mut(tensor.shape[1]).zip(from.first..) {
+            delta.add_to(row, values, &mut self.sums);
+        }
+        match values.iter().find(|value| value.abs() > bf16::MAX.to_f32()) {
+            Some(value) => Err(Error::tensor(
+                &tensor.name,
+                format!("expected finite numbers with the LoRA, found {value}"),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Reads elements of `tensor` from index `first`, which begins a block, until `values`, whole blocks, is full.

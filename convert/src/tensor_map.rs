@@ -3,6 +3,7 @@
 use smolrun::format::{Config, Kind, PANEL};
 
 use crate::error::{Error, Result};
+use crate::lora::Delta;
 use crate::source::{Source, Tensor};
 
 /// How the tensors of a section are laid out in it.
@@ -167,6 +168,8 @@ pub struct Part<'a> {
     pub tensor: &'a Tensor,
     /// Rows of a head, if each head has the two rows of a rotary pair side by side instead of half a head apart.
     pub interleaved: Option<usize>,
+    /// What an adapter adds to it, in the order of the section's rows.
+    pub delta: Option<&'a Delta>,
 }
 
 impl Part<'_> {
@@ -249,6 +252,7 @@ pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<V
         }
     }
     check_extra(source, &bindings)?;
+    check_deltas(source, &bindings)?;
     Ok(bindings)
 }
 
@@ -288,6 +292,18 @@ fn check_extra(source: &Source, bindings: &[Binding]) -> Result<()> {
     }
 }
 
+/// Refuses an adapter for matrices that the model does not have.
+fn check_deltas(source: &Source, bindings: &[Binding]) -> Result<()> {
+    let parts = || bindings.iter().flat_map(|binding| &binding.tensors).filter_map(|part| part.delta);
+    let is_used = |delta: &Delta| parts().any(|used| std::ptr::eq(used, delta));
+    match source.deltas.iter().find(|(_, delta)| !is_used(delta)) {
+        Some((name, _)) => {
+            Err(Error::tensor(name, "expected a tensor of the model, found a LoRA of another"))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Rule {
     fn bind<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Binding<'a>> {
         let tensors = self.tensors.iter().map(|named| named.find(config, source, layer));
@@ -302,14 +318,23 @@ impl Rule {
 impl Named {
     fn find<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Part<'a>> {
         let is_gguf = source.gguf.is_some();
-        let name = if is_gguf { self.gguf } else { self.name };
-        let name = match layer {
+        let of_layer = |name: &str| match layer {
             Some(layer) => name.replace("{}", &layer.to_string()),
             None => name.to_owned(),
         };
+        let name = of_layer(if is_gguf { self.gguf } else { self.name });
         let shape: Vec<usize> = self.dims.iter().map(|dim| dim.of(config)).collect();
         let tensor = check_tensor(source, &name, &shape)?;
-        Ok(Part { tensor, interleaved: (is_gguf && self.rotary).then_some(config.head_dim) })
+        let delta = source.deltas.get(&of_layer(self.name));
+        match delta.filter(|delta| delta.shape() != *shape) {
+            Some(delta) => {
+                let problem = format!("expected a LoRA of shape {shape:?}, found {:?}", delta.shape());
+                Err(Error::tensor(&name, problem))
+            }
+            None => {
+                Ok(Part { tensor, interleaved: (is_gguf && self.rotary).then_some(config.head_dim), delta })
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub use self::safetensors::MAX_HEADER_LEN;
 
 use crate::error::{Error, Result};
 use crate::json::Document;
+use crate::lora::Delta;
 
 /// One file with tensors.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct Source {
     pub index: Option<Document>,
     /// The metadata of a GGUF file, which names its tensors in a way of its own.
     pub gguf: Option<gguf::Metadata>,
+    /// What an adapter adds to matrices, by the names that they have in a SafeTensors file.
+    pub deltas: BTreeMap<String, Delta>,
 }
 
 impl Source {
@@ -83,7 +86,13 @@ impl Source {
     }
 
     fn empty() -> Source {
-        Source { files: Vec::new(), tensors: BTreeMap::new(), index: None, gguf: None }
+        Source {
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            index: None,
+            gguf: None,
+            deltas: BTreeMap::new(),
+        }
     }
 
     /// Adds the tensors of the `.safetensors` file at `path`.
