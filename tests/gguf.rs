@@ -12,6 +12,7 @@ use smolconv::source::Dtype;
 use smolconv::{Options, Progress, convert};
 use smolrun::format;
 use smolrun::format::Kind;
+use smolrun::{Model, SpecialTokens};
 
 /// GGUF's codes of the types that can be read.
 const TYPES: [(Dtype, u32); 11] = [
@@ -270,6 +271,12 @@ const BROKEN: &[Case] = &[
     ("tokenizer.ggml.token_type: expected types from 1 to 6, found 7", |g| g.set(TYPE, Value::I32s(vec![7; 37]))),
     ("tokenizer.ggml.token_type: expected an array of integers, found an array, each a number", |g| g.set(TYPE, Value::F32s(vec![1.0; 37]))),
     ("model.merges[0]: expected a token of the vocabulary", |g| texts(g, "tokenizer.ggml.merges", |merges| merges[0] = "q q".into())),
+    ("tokenizer.ggml.add_eos_token: expected false, found true", |g| g.set("tokenizer.ggml.add_eos_token", Value::Bool(true))),
+    ("tokenizer.ggml.scores: expected a value, found nothing", |g| text(g, "tokenizer.ggml.model", "llama")),
+    ("tokenizer.ggml.scores: expected a finite number for each token, 37, found 1", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.scores", Value::F32s(vec![1.0])); }),
+    ("tokenizer.ggml.scores: expected a score of its own", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.scores", Value::F32s(vec![1.0; 37])); texts(g, TOKENS, |tokens| { for (slot, text) in tokens[20..].iter_mut().zip(["é", "ü", "éü", "üé"]) { *slot = text.into(); } }); }),
+    ("tokenizer.ggml.precompiled_charsmap: expected nothing, found", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.precompiled_charsmap", Value::I32s(vec![1])); }),
+    ("tokenizer.ggml.remove_extra_whitespaces: expected false, found true", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.remove_extra_whitespaces", Value::Bool(true)); }),
     ("tokenizer.ggml.add_space_prefix: expected false, found true", |g| g.set("tokenizer.ggml.add_space_prefix", Value::Bool(true))),
     ("name of tensor 0: expected a name, found an empty one", |g| g.tensors[0].name.clear()),
     ("name of tensor 0: expected at most 64 bytes, found 65", |g| g.tensors[0].name = "n".repeat(65)),
@@ -368,7 +375,7 @@ fn what_a_gguf_file_has_itself_is_not_asked_for_beside_it() {
 /// metadata has the same bytes, so that logits and greedy ids on all of `reference.json` are the same bit for bit, and
 /// what `tests/reference.rs` finds of the one blob holds for the other.
 #[test]
-#[ignore = "needs the real model and its GGUF file: scripts/fetch_model.sh --gguf"]
+#[ignore = "needs the stand-in and the GGUF file it was made of: scripts/test.sh gets both"]
 fn the_real_gguf_file_gives_the_blob_of_the_checkpoint_made_of_it() {
     let gguf = std::env::var_os("SMOL_REAL_GGUF").map(PathBuf::from).expect("SMOL_REAL_GGUF names the file");
     let temp = TempDir::new();
@@ -383,4 +390,70 @@ fn the_real_gguf_file_gives_the_blob_of_the_checkpoint_made_of_it() {
     for (ours, expected) in ours.iter().zip(&expected) {
         assert!(ours == expected, "section of kind {}, layer {}", ours.kind, ours.layer);
     }
+}
+
+/// `gguf` with the tokenizer `json` of `tests/data/make/gguf_sentencepiece.py`.
+fn with_sentencepiece(json: &serde_json::Value) -> Vec<u8> {
+    let list = |name: &str| json[name].as_array().unwrap().iter();
+    let tokens: Vec<String> = list("tokens").map(|token| token.as_str().unwrap().into()).collect();
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    checkpoint.config["vocab_size"] = json!(tokens.len());
+    checkpoint.add("model.embed_tokens.weight", TensorDtype::F32, &[tokens.len(), 24]);
+    let mut gguf = Gguf::of(&checkpoint);
+    let scores = list("scores").map(|score| score.as_f64().unwrap() as f32).collect();
+    let types = list("types").map(|kind| kind.as_i64().unwrap() as i32).collect();
+    gguf.set("tokenizer.ggml.model", Value::Text("llama".into()));
+    gguf.set("tokenizer.ggml.scores", Value::F32s(scores));
+    gguf.set(TYPE, Value::I32s(types));
+    gguf.set(TOKENS, Value::Texts(tokens));
+    gguf.set("tokenizer.ggml.bos_token_id", Value::U32(1));
+    gguf.set("tokenizer.ggml.eos_token_id", Value::U32(2));
+    gguf.remove("tokenizer.ggml.pre");
+    gguf.remove("tokenizer.ggml.merges");
+    gguf.build()
+}
+
+#[test]
+fn a_sentencepiece_tokenizer_gives_sentencepieces_ids() {
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(data("gguf/sentencepiece.json")).unwrap()).unwrap();
+    let temp = TempDir::new();
+    let (source, out) = (temp.join("model.gguf"), temp.join("out.bin"));
+    fs::write(&source, with_sentencepiece(&json)).unwrap();
+    convert(&Options::new(source, &out), &Progress::new(true)).unwrap();
+    let model = Model::read(out).unwrap();
+    let cases = json["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 1000);
+    for case in cases {
+        let text = case[0].as_str().unwrap();
+        let ids = model.tokenizer().encode(text, SpecialTokens::AsText).unwrap();
+        assert_eq!(json!(ids), case[1], "{text:?}");
+    }
+}
+
+#[test]
+fn pre_tokenizers_are_those_of_the_tokenizers_of_their_name() {
+    let whole = |pre: &str| {
+        let mut gguf = Gguf::of(&Checkpoint::tiny(TensorDtype::F32));
+        gguf.set("tokenizer.ggml.pre", Value::Text(pre.into()));
+        convert_bytes(&gguf.build()).unwrap()
+    };
+    let with = |name: &str| {
+        let from = fs::read(data(&format!("tokenizers/{name}.json"))).unwrap();
+        let from: serde_json::Value = serde_json::from_slice(&from).unwrap();
+        let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+        for part in ["normalizer", "pre_tokenizer"] {
+            checkpoint.tokenizer[part] = from[part].clone();
+        }
+        checkpoint.tokenizer["model"]["ignore_merges"] = from["model"]["ignore_merges"].clone();
+        parts(&Blob::of(&checkpoint).build())
+    };
+    for (pre, name) in [("gpt-2", "gpt2"), ("smollm", "smollm"), ("qwen2", "qwen2")] {
+        assert!(whole(pre) == with(name), "{pre}");
+    }
+    // Llama 3's also begin with their first token, as the file does not say otherwise.
+    let (prefix, others): (Vec<_>, Vec<_>) =
+        whole("llama-bpe").into_iter().partition(|part| part.kind == Kind::PromptPrefix.code());
+    assert!(others == with("llama3"));
+    assert_eq!(prefix[0].content, 0u32.to_le_bytes());
 }

@@ -14,6 +14,7 @@ Examples:
   smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
+  smolconv list
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
 
@@ -31,7 +32,7 @@ pub(crate) struct Cli {
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
-    /// or a GGUF file, which needs no other
+    /// a GGUF file, which needs no other, or the name of a model of `smolconv list` that is in the Hugging Face cache
     source: PathBuf,
     /// The file to write
     #[arg(short, long, value_name = "OUT")]
@@ -66,6 +67,12 @@ enum DtypeArg {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Show the models that are known by name
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
     /// Show a blob's header, config, sections and metadata
     Inspect {
         /// The file to read

@@ -8,7 +8,7 @@ use std::process::{ExitCode, exit};
 use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
-use smolconv::{Error, Progress, convert, inspect, temp_file, verify};
+use smolconv::{Error, Progress, convert, inspect, registry, temp_file, verify};
 
 use self::args::{Cli, Command, Convert};
 
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Error> {
     match (&cli.command, &cli.convert) {
+        (Some(Command::List { json }), _) => run_list(*json),
         (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
         (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
         (None, Some(convert)) => run_convert(convert),
@@ -44,7 +45,10 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
         exit(INTERRUPTED);
     });
     let start = Instant::now();
-    let options = args.options();
+    let mut options = args.options();
+    if let Some(model) = registry::named(&options.source)? {
+        options.source = model.find_in_cache(&registry::cache_from_env()?)?;
+    }
     let progress = Progress::new(args.quiet);
     let summary = convert(&options, &progress)?;
     drop(progress);
@@ -56,9 +60,17 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     Ok(())
 }
 
+fn run_list(json: bool) -> Result<(), Error> {
+    let models = registry::models()?;
+    print(&if json { registry::to_json(&models) } else { registry::to_text(&models) })
+}
+
 fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
     let found = inspect::inspect(blob)?;
-    let text = if json { format!("{found:#}\n") } else { inspect::to_text(&found) };
+    print(&if json { format!("{found:#}\n") } else { inspect::to_text(&found) })
+}
+
+fn print(text: &str) -> Result<(), Error> {
     // A reader that has seen enough, such as `head`, is no failure.
     match io::stdout().write_all(text.as_bytes()) {
         Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
