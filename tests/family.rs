@@ -48,9 +48,7 @@ fn convert(directory: &Path, dtype: Dtype) -> Model {
     let tokenizer = temp.join("tokenizer.json");
     fs::write(&tokenizer, Checkpoint::tiny(TensorDtype::F32).tokenizer.to_string()).unwrap();
     let out = temp.join("blob.bin");
-    let (source, config) = (directory.to_owned(), None);
-    let options =
-        Options { source, out: out.clone(), config, tokenizer: Some(tokenizer), dtype, force: false };
+    let options = Options { tokenizer: Some(tokenizer), dtype: Some(dtype), ..Options::new(directory, &out) };
     smolconv::convert(&options, &Progress::new(true)).unwrap_or_else(|error| panic!("{error}"));
     Model::read(&out).unwrap()
 }
@@ -210,8 +208,7 @@ fn what_is_not_supported_is_refused_by_name() {
         fs::write(temp.join("config.json"), config.to_string()).unwrap();
         fs::write(temp.join("tokenizer.json"), Checkpoint::tiny(TensorDtype::F32).tokenizer.to_string())
             .unwrap();
-        let (source, out) = (temp.path().to_owned(), temp.join("out.bin"));
-        let options = Options { source, out, config: None, tokenizer: None, dtype: Dtype::F32, force: false };
+        let options = Options::new(temp.path(), temp.join("out.bin"));
         let outcome = smolconv::convert(&options, &Progress::new(true)).map_err(|error| error.to_string());
         match (outcome, expected) {
             (Ok(_), "") => {}

@@ -1,14 +1,13 @@
 //! The reader over random mutations of small blobs: whatever a file holds, there is no panic, no allocation that the
 //! file does not account for, no endless loop, and no damage that both levels of trust overlook.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use smol_tests::common::blob::{
     ENTRY_LEN, HEADER_LEN, get_u32, get_u64, put_u32, put_u64, sign, sign_sections,
 };
+use smol_tests::common::counting::{Counting, Memory, Random};
 use smol_tests::common::{Blob, Checkpoint, TensorDtype};
 use smolrun::{GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify};
 
@@ -20,68 +19,8 @@ const MOST_ALIVE: usize = 256 << 20;
 /// Far above what any takes on a busy machine, far below an endless loop.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
-/// Counts what the system's allocator hands out.
-struct Counting;
-
-static ALIVE: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-fn count(size: usize) {
-    LARGEST.fetch_max(size, Relaxed);
-    MOST.fetch_max(ALIVE.fetch_add(size, Relaxed) + size, Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches nothing but three numbers.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        ALIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(start, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        ALIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// SplitMix64: a seed is all that it takes to make a mutation again.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-}
 
 /// Numbers at which something often goes wrong.
 const INTERESTING: [u64; 20] = [
@@ -266,22 +205,22 @@ fn mutation(blobs: &[Vec<u8>; 2], seed: u64) -> (Vec<u8>, bool) {
 fn no_mutation_of_a_blob_does_harm() {
     let mutations = std::env::var("SMOL_MUTATIONS").map_or(MUTATIONS, |number| number.parse().unwrap());
     let blobs = blobs();
-    let (before, start, mut tally) = (ALIVE.load(Relaxed), Instant::now(), Tally::default());
+    let (before, start, mut tally) = (Memory::now(), Instant::now(), Tally::default());
     let hook = take_hook();
     set_hook(Box::new(|_| ())); // the seed says it all
     let mut failures = Vec::new();
     for seed in 0..mutations {
         let (bytes, is_signed) = mutation(&blobs, seed);
         let (verified, began) = (tally.verified, Instant::now());
-        MOST.store(ALIVE.load(Relaxed), Relaxed);
-        LARGEST.store(0, Relaxed);
+        Memory::begin();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| exercise(&bytes, seed, &mut tally))) {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied());
             failures.push(format!("seed {seed}: panic: {}", text.unwrap_or("?")));
         }
-        if LARGEST.load(Relaxed) > MOST_AT_ONCE || MOST.load(Relaxed).saturating_sub(before) > MOST_ALIVE {
-            failures.push(format!("seed {seed}: allocates {} bytes", LARGEST.load(Relaxed)));
+        let memory = Memory::now();
+        if memory.largest > MOST_AT_ONCE || memory.most.saturating_sub(before.alive) > MOST_ALIVE {
+            failures.push(format!("seed {seed}: allocates {} bytes", memory.largest));
         }
         if began.elapsed() > MOST_TIME {
             failures.push(format!("seed {seed}: takes {:?}", began.elapsed()));

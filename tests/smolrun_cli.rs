@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use smol_tests::common::{self, Outcome, TALES, TempDir, program, run, tales};
 use smolconv::{Options, Progress, convert};
-use smolrun::format::Dtype;
 use smolrun::{Model, Session, SessionOptions};
 
 /// How transformers renders SmolLM2's conversations.
@@ -22,8 +21,7 @@ const SMOLLM2_TEMPLATE: &str = "{% for message in messages %}{% if loop.first an
 const PROMPT: &str = "Once upon a time";
 
 fn convert_to(source: PathBuf, out: &Path) {
-    let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, true);
-    let options = Options { source, out: out.to_owned(), config, tokenizer, dtype, force };
+    let options = Options { force: true, ..Options::new(source, out) };
     convert(&options, &Progress::new(true)).expect("the model can be converted");
 }
 

@@ -13,10 +13,13 @@ Examples:
   smolconv model.safetensors --config config.json --tokenizer tokenizer.json -o smol.bin
   smolconv model.safetensors.index.json -o smol.bin --force
   smolconv models/tales-4m -o tales.bin --dtype bf16
+  smolconv model.gguf -o smol.bin --dtype auto
+  smolconv models/tales-4m --lora adapter -o tuned.bin
+  smolconv list
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
 
-/// Converts a Hugging Face checkpoint into one file that smolrun maps and runs.
+/// Converts a Hugging Face checkpoint or a GGUF file into one file that smolrun maps and runs.
 #[derive(Parser)]
 #[command(name = "smolconv", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -29,7 +32,8 @@ pub(crate) struct Cli {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A model.safetensors, a model.safetensors.index.json with its shards beside it, or the directory that holds them
+    /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
+    /// a GGUF file, which needs no other, or the name of a model of `smolconv list` that is in the Hugging Face cache
     source: PathBuf,
     /// The file to write
     #[arg(short, long, value_name = "OUT")]
@@ -40,7 +44,11 @@ pub(crate) struct Convert {
     /// The tokenizer [default: tokenizer.json beside SOURCE]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// How the weights are stored: bf16 has half the bytes, and for a bf16 checkpoint the same numbers
+    /// A LoRA that PEFT saved, to be merged
+    #[arg(long, value_name = "ADAPTER_DIR")]
+    lora: Option<PathBuf>,
+    /// How the weights are stored: bf16 has half the bytes, and for a bf16 checkpoint the same numbers; auto is the
+    /// smaller one that keeps about the source's precision
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
     /// Replace OUT if it exists
@@ -55,10 +63,17 @@ pub(crate) struct Convert {
 enum DtypeArg {
     F32,
     Bf16,
+    Auto,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Show the models that are known by name
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
     /// Show a blob's header, config, sections and metadata
     Inspect {
         /// The file to read
@@ -94,9 +109,11 @@ impl Convert {
             out: self.out.clone(),
             config: self.config.clone(),
             tokenizer: self.tokenizer.clone(),
+            lora: self.lora.clone(),
             dtype: match self.dtype {
-                DtypeArg::F32 => Dtype::F32,
-                DtypeArg::Bf16 => Dtype::Bf16,
+                DtypeArg::F32 => Some(Dtype::F32),
+                DtypeArg::Bf16 => Some(Dtype::Bf16),
+                DtypeArg::Auto => None,
             },
             force: self.force,
         }

@@ -1,7 +1,8 @@
 //! The first pass over the weights: hashes every file and refuses numbers that are not finite, or would not be as the
 //! blob stores them, before a byte is written.
 
-use half::{bf16, f16};
+use half::bf16;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use smolrun::format;
 
@@ -9,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::source::{Dtype, Source, SourceFile, Tensor};
 
-/// Bytes read at a time; a multiple of every element size.
+/// Bytes read at a time, at most.
 const CHUNK_LEN: u64 = 8 << 20;
+/// Numbers looked at in one go: whole blocks of every dtype.
+const BLOCK: usize = 1024;
 
 /// SHA-256 of each file of `source`, whose numbers are all finite, also when stored as `dtype`.
 pub fn check(source: &Source, dtype: format::Dtype, progress: &Progress) -> Result<Vec<[u8; 32]>> {
@@ -19,59 +22,97 @@ pub fn check(source: &Source, dtype: format::Dtype, progress: &Progress) -> Resu
     files.map(|(index, file)| check_file(file, &source.tensors_of(index), dtype, progress)).collect()
 }
 
-/// Tensors fill a file without gaps, so that reading them in order reads and hashes all of it.
+/// Reads all of a file, in order, so that its hash is made on the way.
 fn check_file(
     file: &SourceFile,
     tensors: &[&Tensor],
     dtype: format::Dtype,
     progress: &Progress,
 ) -> Result<[u8; 32]> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; file.data_start as usize];
-    file.read_at(&mut buffer, 0)?;
-    hasher.update(&buffer);
+    let mut pass = Pass { file, hasher: Sha256::new(), position: 0, buffer: Vec::new() };
     for tensor in tensors {
+        pass.skip_to(tensor.offset)?;
+        pass.check(tensor, dtype, progress)?;
+    }
+    pass.skip_to(file.len)?;
+    Ok(pass.hasher.finalize().into())
+}
+
+/// One file on its way through the hash.
+struct Pass<'a> {
+    file: &'a SourceFile,
+    hasher: Sha256,
+    /// Bytes read.
+    position: u64,
+    buffer: Vec<u8>,
+}
+
+impl Pass<'_> {
+    /// Hashes what lies before `offset` and is no tensor: the header, or padding.
+    fn skip_to(&mut self, offset: u64) -> Result<()> {
+        while self.position < offset {
+            self.read(CHUNK_LEN.min(offset - self.position))?;
+            self.hasher.update(&self.buffer);
+        }
+        Ok(())
+    }
+
+    /// Hashes `tensor`, which begins here, and looks at its numbers.
+    fn check(&mut self, tensor: &Tensor, dtype: format::Dtype, progress: &Progress) -> Result<()> {
+        let whole_blocks = CHUNK_LEN - CHUNK_LEN % tensor.dtype.block_bytes().max(1) as u64;
         let mut done = 0;
         while done < tensor.len {
-            buffer.resize(CHUNK_LEN.min(tensor.len - done) as usize, 0);
-            file.read_at(&mut buffer, tensor.offset + done)?;
-            let find = || first_not_finite(tensor.dtype, dtype, &buffer);
+            self.read(whole_blocks.min(tensor.len - done))?;
+            let Pass { hasher, buffer, .. } = self;
+            let find = || first_not_finite(tensor.dtype, dtype, buffer);
             let (_, bad) = rayon::join(|| hasher.update(&buffer), find);
             if let Some((index, value)) = bad {
                 return Err(not_finite(tensor, done, index, value));
             }
-            done += buffer.len() as u64;
-            progress.add(buffer.len() as u64);
+            done += self.buffer.len() as u64;
+            progress.add(self.buffer.len() as u64);
         }
+        Ok(())
     }
-    Ok(hasher.finalize().into())
+
+    fn read(&mut self, len: u64) -> Result<()> {
+        self.buffer.resize(len as usize, 0); // at most a chunk
+        self.file.read_at(&mut self.buffer, self.position)?;
+        self.position += len;
+        Ok(())
+    }
 }
 
-/// The first NaN or infinity of `bytes` and its index. Only numbers of f32 can be too large for what they are stored as.
+/// The first NaN or infinity of `bytes` and its index, also of those that only the rounding to `to` makes infinite.
 fn first_not_finite(from: Dtype, to: format::Dtype, bytes: &[u8]) -> Option<(usize, f32)> {
-    match (from, to) {
-        (Dtype::BF16, _) => find(bytes, |x| bf16::from_le_bytes(x).to_f32()),
-        (Dtype::F16, _) => find(bytes, |x| f16::from_le_bytes(x).to_f32()),
-        (Dtype::F32, format::Dtype::Bf16) => find(bytes, |x| bf16::from_f32(f32::from_le_bytes(x)).to_f32()),
-        (Dtype::F32, _) => find(bytes, f32::from_le_bytes),
-        _ => None, // a buffer that `tensor_map` ignores
+    if !from.is_weight() {
+        return None; // a buffer that `tensor_map` ignores
+    }
+    match to {
+        format::Dtype::Bf16 => find(from, bytes, |value| bf16::from_f32(value).to_f32()),
+        _ => find(from, bytes, |value| value),
     }
 }
 
-fn find<const N: usize>(bytes: &[u8], decode: impl Fn([u8; N]) -> f32) -> Option<(usize, f32)> {
-    let (elements, _) = bytes.as_chunks::<N>();
-    // Whole blocks without an exit inside are compiled to vector code; the search follows only in a bad one.
-    let mut blocks = elements.chunks(1024).enumerate();
-    let bad = |block: &[[u8; N]]| block.iter().fold(false, |bad, &x| bad | !decode(x).is_finite());
-    let (index, block) = blocks.find(|(_, block)| bad(block))?;
-    let inside = block.iter().position(|&x| !decode(x).is_finite())?;
-    Some((index * 1024 + inside, decode(block[inside])))
+fn find(from: Dtype, bytes: &[u8], store: impl Fn(f32) -> f32 + Sync) -> Option<(usize, f32)> {
+    let chunk_bytes = BLOCK / from.block_len() * from.block_bytes();
+    let chunks = bytes.par_chunks(chunk_bytes).enumerate();
+    chunks.find_map_first(|(chunk, bytes)| {
+        let mut values = [0.0; BLOCK];
+        let values = &mut values[..bytes.len() / from.block_bytes() * from.block_len()];
+        from.decode(bytes, values);
+        // Without an exit inside this is vector code; the search follows only in a bad chunk.
+        values.iter_mut().for_each(|value| *value = store(*value));
+        let bad = values.iter().fold(false, |bad, value| bad | !value.is_finite());
+        let inside = bad.then(|| values.iter().position(|value| !value.is_finite())).flatten()?;
+        Some((chunk * BLOCK + inside, values[inside]))
+    })
 }
 
 /// Names the element by its index in every dimension.
 fn not_finite(tensor: &Tensor, done: u64, index: usize, value: f32) -> Error {
-    let size = tensor.dtype.bitsize() / 8;
-    let mut rest = done as usize / size + index;
+    let blocks_done = done as usize / tensor.dtype.block_bytes();
+    let mut rest = blocks_done * tensor.dtype.block_len() + index;
     let mut position = vec![0; tensor.shape.len()];
     for (slot, &width) in position.iter_mut().zip(&tensor.shape).rev() {
         *slot = rest % width;

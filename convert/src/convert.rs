@@ -1,29 +1,26 @@
 //! The whole way from a checkpoint to a blob.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
 
-use crate::chat_template;
 use crate::check;
-use crate::config_json::{self, ModelConfig};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::json::Document;
 use crate::metadata::Metadata;
 use crate::plan::{Spec, plan};
 use crate::progress::Progress;
 use crate::source::{self, Source};
 use crate::temp_file::{self, TempFile};
 use crate::tensor_map::{self, Binding};
-use crate::tokenizer_json::{self, TokenizerTables};
+use crate::tokenizer_json::TokenizerTables;
 use crate::verify::verify;
 use crate::write::{Content, Section, write};
 
 /// What to convert, and where to.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A `.safetensors` file, an index of several, or the directory that holds them.
+    /// A `.safetensors` file, an index of several, the directory that holds them, or a GGUF file.
     pub source: PathBuf,
     /// The blob.
     pub out: PathBuf,
@@ -31,10 +28,28 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// `tokenizer.json`, where it does not lie beside the source.
     pub tokenizer: Option<PathBuf>,
-    /// What matrices are stored as: `F32`, or `Bf16`, to which other numbers are rounded.
-    pub dtype: Dtype,
+    /// The directory of a PEFT LoRA that is merged into the weights.
+    pub lora: Option<PathBuf>,
+    /// What matrices are stored as: `F32`, or `Bf16`, to which other numbers are rounded. `None` is the smallest that
+    /// keeps about the source's precision.
+    pub dtype: Option<Dtype>,
     /// Whether an existing blob may be replaced.
     pub force: bool,
+}
+
+impl Options {
+    /// Converts `source` to `out` with the defaults of the program.
+    pub fn new(source: impl Into<PathBuf>, out: impl Into<PathBuf>) -> Options {
+        Options {
+            source: source.into(),
+            out: out.into(),
+            config: None,
+            tokenizer: None,
+            lora: None,
+            dtype: Some(Dtype::F32),
+            force: false,
+        }
+    }
 }
 
 /// What was written.
@@ -51,28 +66,36 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     temp_file::check_target(&options.out, options.force)?;
     let checkpoint = Checkpoint::open(options)?;
     checkpoint.refuse_as_target(&options.out)?;
-    let ModelConfig { config, rope_inv_freq, layers, extras, model_type } =
-        config_json::read(&checkpoint.config, checkpoint.generation_config.as_ref())?;
-    let bindings = tensor_map::bind(&config, extras, &checkpoint.source)?;
-    let template =
-        chat_template::read(checkpoint.chat_template.as_ref(), checkpoint.tokenizer_config.as_ref())?;
-    let tables = tokenizer_json::compile(&checkpoint.tokenizer.bytes, config.vocab_size)
-        .map_err(|source| Error::Tokenizer { path: checkpoint.tokenizer.path.clone(), source })?;
+    let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
+    let bindings = tensor_map::bind(&model.config, model.extras, &source)?;
+    let dtype = options.dtype.unwrap_or_else(|| about_as_precise(&bindings));
 
-    let hashes = check::check(&checkpoint.source, options.dtype, progress)?;
-    let metadata = Metadata::new(model_type, &checkpoint.source, &hashes, &checkpoint.documents());
+    let hashes = check::check(&source, dtype, progress)?;
+    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
 
     let mut sections = vec![
-        bytes_section(Kind::Config, 1, config.to_bytes().to_vec()),
-        bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&rope_inv_freq).to_vec()),
+        bytes_section(Kind::Config, 1, model.config.to_bytes().to_vec()),
+        bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&model.rope_inv_freq).to_vec()),
     ];
-    sections.extend(layer_flags(&layers));
-    sections.extend(tokenizer_sections(tables));
-    sections.extend(template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
-    sections.extend(weight_sections(bindings, options.dtype, config.tie_word_embeddings));
+    sections.extend(layer_flags(&model.layers));
+    sections.extend(tokenizer_sections(tokenizer));
+    sections
+        .extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
+    sections.extend(weight_sections(bindings, dtype, model.config.tie_word_embeddings));
     sections.push(bytes_section(Kind::Metadata, 1, metadata.to_json()));
 
-    write_blob(&sections, &checkpoint.source, options, progress)
+    write_blob(&sections, &source, options, progress)
+}
+
+/// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
+/// matrix is of floats that have more. Quantised ones do not: their steps are wider than `bf16`'s.
+fn about_as_precise(bindings: &[Binding]) -> Dtype {
+    let matrices = bindings.iter().filter(|binding| binding.kind.is_matrix());
+    let mut dtypes = matrices.flat_map(|binding| &binding.tensors).map(|part| part.tensor.dtype);
+    match dtypes.any(|dtype| matches!(dtype, source::Dtype::F32 | source::Dtype::F16)) {
+        true => Dtype::F32,
+        false => Dtype::Bf16,
+    }
 }
 
 /// To a temporary file that gets its name once it was read back and found to be right.
@@ -92,50 +115,6 @@ fn write_blob(
     verify(temp.path(), progress)?;
     temp.persist()?;
     Ok(summary)
-}
-
-/// The files of a checkpoint: the small ones read, of the weights the headers.
-struct Checkpoint {
-    source: Source,
-    config: Document,
-    tokenizer: Document,
-    generation_config: Option<Document>,
-    tokenizer_config: Option<Document>,
-    chat_template: Option<Document>,
-}
-
-impl Checkpoint {
-    fn open(options: &Options) -> Result<Checkpoint> {
-        let weights = source::find(&options.source)?;
-        let beside = |name: &str| weights.with_file_name(name);
-        let named = |option: &Option<PathBuf>, name| option.clone().unwrap_or_else(|| beside(name));
-        Ok(Checkpoint {
-            config: Document::read(&named(&options.config, "config.json"))?,
-            tokenizer: Document::read(&named(&options.tokenizer, "tokenizer.json"))?,
-            generation_config: Document::read_optional(&beside("generation_config.json"))?,
-            tokenizer_config: Document::read_optional(&beside("tokenizer_config.json"))?,
-            chat_template: Document::read_optional(&beside("chat_template.jinja"))?,
-            source: Source::open(&weights)?,
-        })
-    }
-
-    /// Every file that was read whole.
-    fn documents(&self) -> Vec<&Document> {
-        let optional =
-            [&self.source.index, &self.generation_config, &self.tokenizer_config, &self.chat_template];
-        [&self.config, &self.tokenizer].into_iter().chain(optional.into_iter().flatten()).collect()
-    }
-
-    /// `--force` must not cost somebody their checkpoint.
-    fn refuse_as_target(&self, out: &Path) -> Result<()> {
-        let Ok(out_path) = fs::canonicalize(out) else { return Ok(()) };
-        let weights = self.source.files.iter().map(|file| &file.path);
-        let mut paths = weights.chain(self.documents().into_iter().map(|document| &document.path));
-        match paths.any(|path| fs::canonicalize(path).is_ok_and(|path| path == out_path)) {
-            true => Err(Error::output(out, "expected another file than those of the checkpoint")),
-            false => Ok(()),
-        }
-    }
 }
 
 /// A table of `columns` columns of the kind's dtype.

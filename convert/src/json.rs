@@ -89,6 +89,11 @@ impl Fields<'_> {
         self.map.contains_key(field)
     }
 
+    /// The names of all fields.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// The value of `field` as a `T`, which errors call `expected`.
     pub fn optional<T: DeserializeOwned>(&self, field: &str, expected: &str) -> Result<Option<T>> {
         let Some(value) = self.value(field) else { return Ok(None) };

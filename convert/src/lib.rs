@@ -1,20 +1,26 @@
 //! From a checkpoint to a blob: everything slow, fallible or clever, done once.
 //!
-//! [`convert()`] reads a Hugging Face checkpoint and writes the file that `smolrun` maps. Nothing is written before the
-//! whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
+//! [`convert()`] reads a Hugging Face checkpoint or a GGUF file and writes the file that `smolrun` maps. Nothing is
+//! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
 
 pub mod chat_template;
 pub mod check;
+pub mod checkpoint;
 pub mod config_json;
 pub mod convert;
 pub mod error;
 mod family;
+pub mod gguf_config;
+mod gguf_sentencepiece;
+pub mod gguf_tokenizer;
 pub mod inspect;
 pub mod json;
+pub mod lora;
 pub mod metadata;
 pub mod pack;
 pub mod plan;
 pub mod progress;
+pub mod registry;
 mod rope;
 pub mod source;
 pub mod temp_file;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use smolconv::{Error, Progress, convert, inspect, temp_file, verify};
+use smolconv::{Error, Progress, convert, inspect, registry, temp_file, verify};
 
 use self::args::{Cli, Command, Convert};
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Error> {
     match (&cli.command, &cli.convert) {
+        (Some(Command::List { json }), _) => run_list(*json),
         (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
         (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
         (Some(Command::Completions { shell }), _) => run_completions(*shell),
@@ -48,7 +49,10 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
         exit(INTERRUPTED);
     });
     let start = Instant::now();
-    let options = args.options();
+    let mut options = args.options();
+    if let Some(model) = registry::named(&options.source)? {
+        options.source = model.find_in_cache(&registry::cache_from_env()?)?;
+    }
     let progress = Progress::new(args.quiet);
     let summary = convert(&options, &progress)?;
     drop(progress);
@@ -58,6 +62,12 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
         eprintln!("smolconv: {out}: {megabytes:.1} MB in {} sections, {seconds:.1} s", summary.sections);
     }
     Ok(())
+}
+
+fn run_list(json: bool) -> Result<(), Error> {
+    let models = registry::models()?;
+    let text = if json { registry::to_json(&models) } else { registry::to_text(&models) };
+    print(text.as_bytes())
 }
 
 fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {

@@ -31,16 +31,11 @@ struct SourceRecord {
 
 impl Metadata {
     /// Describes `source`, whose files have these `hashes`, and the `documents` beside it.
-    pub fn new(
-        model_type: String,
-        source: &Source,
-        hashes: &[[u8; 32]],
-        documents: &[&Document],
-    ) -> Metadata {
+    pub fn new(model_type: String, source: &Source, hashes: &[[u8; 32]], documents: &[Document]) -> Metadata {
         let files = source.files.iter().zip(hashes);
         let mut sources: Vec<_> = files
             .map(|(file, hash)| SourceRecord { name: name(&file.path), bytes: file.len, sha256: hex(hash) })
-            .chain(documents.iter().map(|document| SourceRecord::of(document)))
+            .chain(documents.iter().map(SourceRecord::of))
             .collect();
         sources.sort_by(|a, b| a.name.cmp(&b.name));
         let mut source_dtypes = BTreeMap::new();

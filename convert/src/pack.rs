@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use half::{bf16, f16};
+use half::bf16;
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 
-use crate::error::Result;
-use crate::source::{Dtype, Source, Tensor};
-use crate::tensor_map::{Arrangement, Binding, PanelRows};
+use crate::error::{Error, Result};
+use crate::source::{Source, Tensor};
+use crate::tensor_map::{Arrangement, Binding, PanelRows, Part};
 
 /// Bytes packed at a time: enough to keep all cores busy, little enough to stay small in memory.
 const CHUNK_LEN: usize = 8 << 20;
@@ -28,7 +28,7 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
 pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<Vec<f32>> {
     if binding.arrangement == Arrangement::Vector {
         let mut packed = Vec::new();
-        for tensor in &binding.tensors {
+        for Part { tensor, .. } in &binding.tensors {
             let done = packed.len();
             packed.resize(done + tensor.shape[0], 0.0);
             Rows::default().read(source, tensor, 0, &mut packed[done..])?;
@@ -46,10 +46,11 @@ pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<V
 
 /// Fills `panel`, which is zero, with the rows of `from`.
 fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f32]) -> Result<()> {
-    let columns = from.tensor.shape[1];
+    let columns = from.part.tensor.shape[1];
     let mut values = std::mem::take(&mut rows.values);
     values.resize(from.count * columns, 0.0);
-    rows.read(source, from.tensor, from.first * columns, &mut values)?;
+    rows.read_rows(source, from, &mut values)?;
+    rows.add_delta(from, &mut values)?;
     for (row, values) in values.chunks_exact(columns).enumerate() {
         for (column, &value) in panel.chunks_exact_mut(PANEL).zip(values) {
             column[row] = value;
@@ -64,33 +65,46 @@ fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f3
 struct Rows {
     bytes: Vec<u8>,
     values: Vec<f32>,
+    sums: Vec<f32>,
 }
 
 impl Rows {
-    /// Reads elements of `tensor` from index `first` on until `values` is full.
+    /// Reads the rows of `from`, at once where they lie side by side.
+    fn read_rows(&mut self, source: &Source, from: PanelRows, values: &mut [f32]) -> Result<()> {
+        let PanelRows { part, first, .. } = from;
+        let columns = part.tensor.shape[1];
+        if part.interleaved.is_none() {
+            return self.read(source, part.tensor, first * columns, values);
+        }
+        let mut rows = values.chunks_exact_mut(columns).zip(first..);
+        rows.try_for_each(|(values, row)| {
+            self.read(source, part.tensor, part.stored_row(row) * columns, values)
+        })
+    }
+
+    /// Adds what an adapter adds to the rows of `from`.
+    fn add_delta(&mut self, from: PanelRows, values: &mut [f32]) -> Result<()> {
+        let Part { tensor, delta: Some(delta), .. } = from.part else { return Ok(()) };
+        for (values, row) in values.chunks_exact_mut(tensor.shape[1]).zip(from.first..) {
+            delta.add_to(row, values, &mut self.sums);
+        }
+        match values.iter().find(|value| value.abs() > bf16::MAX.to_f32()) {
+            Some(value) => Err(Error::tensor(
+                &tensor.name,
+                format!("expected finite numbers with the LoRA, found {value}"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads elements of `tensor` from index `first`, which begins a block, until `values`, whole blocks, is full.
     fn read(&mut self, source: &Source, tensor: &Tensor, first: usize, values: &mut [f32]) -> Result<()> {
-        let size = tensor.dtype.bitsize() / 8;
-        self.bytes.resize(values.len() * size, 0);
+        let (block_len, block_bytes) = (tensor.dtype.block_len(), tensor.dtype.block_bytes());
+        self.bytes.resize(values.len() / block_len * block_bytes, 0);
         // Both stay inside the tensor, whose byte range was checked to lie in the file.
-        let offset = tensor.offset + (first * size) as u64;
+        let offset = tensor.offset + (first / block_len * block_bytes) as u64;
         source.files[tensor.file].read_at(&mut self.bytes, offset)?;
-        decode(tensor.dtype, &self.bytes, values);
+        tensor.dtype.decode(&self.bytes, values);
         Ok(())
-    }
-}
-
-/// Little-endian numbers as f32, exactly. `tensor_map` lets no other dtype come here.
-fn decode(dtype: Dtype, bytes: &[u8], values: &mut [f32]) {
-    match dtype {
-        Dtype::BF16 => decode_with(bytes, values, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-        Dtype::F16 => decode_with(bytes, values, |bytes| f16::from_le_bytes(bytes).to_f32()),
-        _ => decode_with(bytes, values, f32::from_le_bytes),
-    }
-}
-
-fn decode_with<const N: usize>(bytes: &[u8], values: &mut [f32], decode: impl Fn([u8; N]) -> f32) {
-    let (elements, _) = bytes.as_chunks::<N>();
-    for (value, &element) in values.iter_mut().zip(elements) {
-        *value = decode(element);
     }
 }

@@ -3,7 +3,8 @@
 use smolrun::format::{Config, Kind, PANEL};
 
 use crate::error::{Error, Result};
-use crate::source::{Dtype, Source, Tensor};
+use crate::lora::Delta;
+use crate::source::{Source, Tensor};
 
 /// How the tensors of a section are laid out in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +31,38 @@ enum Dim {
     Head,
 }
 
-/// What one section is made of. `{}` in a name stands for the layer.
+/// What one section is made of.
 struct Rule {
     kind: Kind,
     arrangement: Arrangement,
-    tensors: &'static [(&'static str, &'static [Dim])],
+    tensors: &'static [Named],
 }
 
-const fn rule(
-    kind: Kind,
-    arrangement: Arrangement,
-    tensors: &'static [(&'static str, &'static [Dim])],
-) -> Rule {
+const fn rule(kind: Kind, arrangement: Arrangement, tensors: &'static [Named]) -> Rule {
     Rule { kind, arrangement, tensors }
+}
+
+/// A tensor's names, in which `{}` stands for the layer, and its shape.
+struct Named {
+    name: &'static str,
+    /// Its name in a GGUF file.
+    gguf: &'static str,
+    dims: &'static [Dim],
+    /// Whether its rows are turned by their position: GGUF puts the two rows of a pair side by side.
+    rotary: bool,
+}
+
+const fn named(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf, dims, rotary: false }
+}
+
+const fn rotary(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf, dims, rotary: true }
+}
+
+/// A tensor of models that no GGUF file is read of.
+const fn extra(name: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf: name, dims, rotary: false }
 }
 
 use Arrangement::{Panels, PanelsInTurn, Vector};
@@ -52,46 +72,46 @@ use Dim::{Head, Hidden, Intermediate, KeyValue, Query, Vocab};
 #[rustfmt::skip] // one line per tensor
 const RULES: &[Rule] = &[
     rule(Kind::EmbedTokens, Panels, &[
-        ("model.embed_tokens.weight", &[Vocab, Hidden]),
+        named("model.embed_tokens.weight", "token_embd.weight", &[Vocab, Hidden]),
     ]),
     rule(Kind::InputLayernorm, Vector, &[
-        ("model.layers.{}.input_layernorm.weight", &[Hidden]),
+        named("model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", &[Hidden]),
     ]),
     rule(Kind::QkvProj, Panels, &[
-        ("model.layers.{}.self_attn.q_proj.weight", &[Query, Hidden]),
-        ("model.layers.{}.self_attn.k_proj.weight", &[KeyValue, Hidden]),
-        ("model.layers.{}.self_attn.v_proj.weight", &[KeyValue, Hidden]),
+        rotary("model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", &[Query, Hidden]),
+        rotary("model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", &[KeyValue, Hidden]),
+        named("model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", &[KeyValue, Hidden]),
     ]),
     rule(Kind::QkvBias, Vector, &[
-        ("model.layers.{}.self_attn.q_proj.bias", &[Query]),
-        ("model.layers.{}.self_attn.k_proj.bias", &[KeyValue]),
-        ("model.layers.{}.self_attn.v_proj.bias", &[KeyValue]),
+        extra("model.layers.{}.self_attn.q_proj.bias", &[Query]),
+        extra("model.layers.{}.self_attn.k_proj.bias", &[KeyValue]),
+        extra("model.layers.{}.self_attn.v_proj.bias", &[KeyValue]),
     ]),
     rule(Kind::QkNorm, Vector, &[
-        ("model.layers.{}.self_attn.q_norm.weight", &[Head]),
-        ("model.layers.{}.self_attn.k_norm.weight", &[Head]),
+        extra("model.layers.{}.self_attn.q_norm.weight", &[Head]),
+        extra("model.layers.{}.self_attn.k_norm.weight", &[Head]),
     ]),
     rule(Kind::OProj, Panels, &[
-        ("model.layers.{}.self_attn.o_proj.weight", &[Hidden, Query]),
+        named("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", &[Hidden, Query]),
     ]),
     rule(Kind::OBias, Vector, &[
-        ("model.layers.{}.self_attn.o_proj.bias", &[Hidden]),
+        extra("model.layers.{}.self_attn.o_proj.bias", &[Hidden]),
     ]),
     rule(Kind::PostAttentionLayernorm, Vector, &[
-        ("model.layers.{}.post_attention_layernorm.weight", &[Hidden]),
+        named("model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", &[Hidden]),
     ]),
     rule(Kind::GateUpProj, PanelsInTurn, &[
-        ("model.layers.{}.mlp.gate_proj.weight", &[Intermediate, Hidden]),
-        ("model.layers.{}.mlp.up_proj.weight", &[Intermediate, Hidden]),
+        named("model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight", &[Intermediate, Hidden]),
+        named("model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight", &[Intermediate, Hidden]),
     ]),
     rule(Kind::DownProj, Panels, &[
-        ("model.layers.{}.mlp.down_proj.weight", &[Hidden, Intermediate]),
+        named("model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", &[Hidden, Intermediate]),
     ]),
     rule(Kind::Norm, Vector, &[
-        ("model.norm.weight", &[Hidden]),
+        named("model.norm.weight", "output_norm.weight", &[Hidden]),
     ]),
     rule(Kind::LmHead, Panels, &[
-        (LM_HEAD, &[Vocab, Hidden]),
+        named(LM_HEAD, GGUF_LM_HEAD, &[Vocab, Hidden]),
     ]),
 ];
 
@@ -119,6 +139,10 @@ impl Extras {
 
 /// The output matrix, which a tied model does not have.
 const LM_HEAD: &str = "lm_head.weight";
+/// Its name in a GGUF file.
+const GGUF_LM_HEAD: &str = "output.weight";
+/// What a GGUF file divides the rotary frequencies by; it is part of the config.
+pub(crate) const GGUF_ROPE_FACTORS: &str = "rope_freqs.weight";
 /// The end of the names of buffers that old checkpoints carry along; the converter computes them itself.
 const IGNORED: &str = ".rotary_emb.inv_freq";
 
@@ -134,14 +158,34 @@ pub struct Binding<'a> {
     /// The section's shape in the directory.
     pub shape: [u64; 2],
     /// The tensors, each with the dtype and shape that it should have.
-    pub tensors: Vec<&'a Tensor>,
+    pub tensors: Vec<Part<'a>>,
+}
+
+/// A tensor and the order of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The tensor.
+    pub tensor: &'a Tensor,
+    /// Rows of a head, if each head has the two rows of a rotary pair side by side instead of half a head apart.
+    pub interleaved: Option<usize>,
+    /// What an adapter adds to it, in the order of the section's rows.
+    pub delta: Option<&'a Delta>,
+}
+
+impl Part<'_> {
+    /// The row of the tensor that is row `row` of the section's.
+    pub fn stored_row(&self, row: usize) -> usize {
+        let Some(head_dim) = self.interleaved else { return row };
+        let (head, inside, pairs) = (row / head_dim, row % head_dim, head_dim / 2);
+        head * head_dim + inside % pairs * 2 + inside / pairs
+    }
 }
 
 /// Sixteen or, at the end of a tensor, fewer rows that lie side by side in a panel.
 #[derive(Clone, Copy, Debug)]
 pub struct PanelRows<'a> {
     /// Where the rows come from.
-    pub tensor: &'a Tensor,
+    pub part: Part<'a>,
     /// The first of them.
     pub first: usize,
     /// How many.
@@ -151,34 +195,34 @@ pub struct PanelRows<'a> {
 impl<'a> Binding<'a> {
     /// Inputs of a matrix: the length of its rows.
     pub fn columns(&self) -> usize {
-        self.tensors[0].shape.get(1).copied().unwrap_or(1)
+        self.tensors[0].tensor.shape.get(1).copied().unwrap_or(1)
     }
 
     /// Panels of a matrix.
     pub fn panels(&self) -> usize {
-        self.tensors.iter().map(|tensor| panels(tensor)).sum()
+        self.tensors.iter().map(|part| panels(part.tensor)).sum()
     }
 
     /// The rows of panel `index`. Every panel comes from one tensor: heads are whole panels wide, and gate and up are
     /// padded each by itself.
     pub fn panel_rows(&self, index: usize) -> PanelRows<'a> {
-        let (tensor, panel) = match self.arrangement {
+        let (part, panel) = match self.arrangement {
             Arrangement::PanelsInTurn => {
                 (self.tensors[index % self.tensors.len()], index / self.tensors.len())
             }
             _ => self.panel_in_sequence(index),
         };
         let first = panel * PANEL;
-        PanelRows { tensor, first, count: PANEL.min(tensor.shape[0] - first) }
+        PanelRows { part, first, count: PANEL.min(part.tensor.shape[0] - first) }
     }
 
-    fn panel_in_sequence(&self, index: usize) -> (&'a Tensor, usize) {
-        let (mut tensor, mut panel) = (self.tensors[0], index);
+    fn panel_in_sequence(&self, index: usize) -> (Part<'a>, usize) {
+        let (mut part, mut panel) = (self.tensors[0], index);
         for &next in &self.tensors[1..] {
-            let Some(rest) = panel.checked_sub(panels(tensor)) else { break };
-            (tensor, panel) = (next, rest);
+            let Some(rest) = panel.checked_sub(panels(part.tensor)) else { break };
+            (part, panel) = (next, rest);
         }
-        (tensor, panel)
+        (part, panel)
     }
 }
 
@@ -208,10 +252,19 @@ pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<V
         }
     }
     check_extra(source, &bindings)?;
+    check_deltas(source, &bindings)?;
     Ok(bindings)
 }
 
+/// Whether a GGUF file, which does not say so, has no output matrix of its own.
+pub(crate) fn gguf_is_tied(source: &Source) -> bool {
+    !source.tensors.contains_key(GGUF_LM_HEAD)
+}
+
 fn check_lm_head(config: &Config, source: &Source) -> Result<()> {
+    if source.gguf.is_some() {
+        return Ok(()); // its config was told by whether there is one
+    }
     let (tied, found) = (config.tie_word_embeddings, source.tensors.contains_key(LM_HEAD));
     let found = match (tied, found) {
         (true, true) => "found it",
@@ -225,9 +278,13 @@ fn check_lm_head(config: &Config, source: &Source) -> Result<()> {
 /// The first tensor, by name, that no section is made of.
 fn check_extra(source: &Source, bindings: &[Binding]) -> Result<()> {
     let bound: std::collections::HashSet<&str> =
-        bindings.iter().flat_map(|binding| &binding.tensors).map(|tensor| tensor.name.as_str()).collect();
+        bindings.iter().flat_map(|binding| &binding.tensors).map(|part| part.tensor.name.as_str()).collect();
     let mut names = source.tensors.keys().map(String::as_str);
-    match names.find(|name| !bound.contains(name) && !name.ends_with(IGNORED)) {
+    let ignored = |name: &str| match source.gguf {
+        Some(_) => name == GGUF_ROPE_FACTORS,
+        None => name.ends_with(IGNORED),
+    };
+    match names.find(|name| !bound.contains(name) && !ignored(name)) {
         Some(name) => {
             Err(Error::tensor(name, "expected no tensor of this name in a model of this config, found one"))
         }
@@ -235,28 +292,56 @@ fn check_extra(source: &Source, bindings: &[Binding]) -> Result<()> {
     }
 }
 
+/// Refuses an adapter for matrices that the model does not have.
+fn check_deltas(source: &Source, bindings: &[Binding]) -> Result<()> {
+    let parts = || bindings.iter().flat_map(|binding| &binding.tensors).filter_map(|part| part.delta);
+    let is_used = |delta: &Delta| parts().any(|used| std::ptr::eq(used, delta));
+    match source.deltas.iter().find(|(_, delta)| !is_used(delta)) {
+        Some((name, _)) => {
+            Err(Error::tensor(name, "expected a tensor of the model, found a LoRA of another"))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Rule {
     fn bind<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Binding<'a>> {
-        let tensors = self.tensors.iter().map(|(name, dims)| {
-            let name = match layer {
-                Some(layer) => name.replace("{}", &layer.to_string()),
-                None => (*name).to_owned(),
-            };
-            let shape: Vec<usize> = dims.iter().map(|dim| dim.of(config)).collect();
-            check_tensor(source, &name, &shape)
-        });
-        let tensors: Vec<&Tensor> = tensors.collect::<Result<_>>()?;
+        let tensors = self.tensors.iter().map(|named| named.find(config, source, layer));
+        let tensors: Vec<Part> = tensors.collect::<Result<_>>()?;
         // The products were checked when the headers were read, and the sum of three fits as well.
-        let rows = tensors.iter().map(|tensor| tensor.shape[0] as u64).sum();
-        let columns = tensors[0].shape.get(1).map_or(1, |&columns| columns as u64);
+        let rows = tensors.iter().map(|part| part.tensor.shape[0] as u64).sum();
+        let columns = tensors[0].tensor.shape.get(1).map_or(1, |&columns| columns as u64);
         Ok(Binding { kind: self.kind, layer, arrangement: self.arrangement, shape: [rows, columns], tensors })
+    }
+}
+
+impl Named {
+    fn find<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Part<'a>> {
+        let is_gguf = source.gguf.is_some();
+        let of_layer = |name: &str| match layer {
+            Some(layer) => name.replace("{}", &layer.to_string()),
+            None => name.to_owned(),
+        };
+        let name = of_layer(if is_gguf { self.gguf } else { self.name });
+        let shape: Vec<usize> = self.dims.iter().map(|dim| dim.of(config)).collect();
+        let tensor = check_tensor(source, &name, &shape)?;
+        let delta = source.deltas.get(&of_layer(self.name));
+        match delta.filter(|delta| delta.shape() != *shape) {
+            Some(delta) => {
+                let problem = format!("expected a LoRA of shape {shape:?}, found {:?}", delta.shape());
+                Err(Error::tensor(&name, problem))
+            }
+            None => {
+                Ok(Part { tensor, interleaved: (is_gguf && self.rotary).then_some(config.head_dim), delta })
+            }
+        }
     }
 }
 
 fn check_tensor<'a>(source: &'a Source, name: &str, shape: &[usize]) -> Result<&'a Tensor> {
     let missing = || Error::tensor(name, format!("expected a tensor of shape {shape:?}, found none"));
     let tensor = source.tensors.get(name).ok_or_else(missing)?;
-    if !matches!(tensor.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+    if !tensor.dtype.is_weight() {
         return Err(Error::tensor(name, format!("dtype: expected BF16, F16 or F32, found {}", tensor.dtype)));
     }
     match tensor.shape == shape {

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 use smolconv::{Options, Progress, convert};
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::Kind;
 
 use super::{Checkpoint, TempDir};
 
@@ -44,9 +44,8 @@ impl Blob {
         let temp = TempDir::new();
         let (source, out) = (temp.join("model"), temp.join("blob.bin"));
         checkpoint.write(&source);
-        let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, false);
-        let options = Options { source, out: out.clone(), config, tokenizer, dtype, force };
-        convert(&options, &Progress::new(true)).expect("a good checkpoint can be converted");
+        convert(&Options::new(source, &out), &Progress::new(true))
+            .expect("a good checkpoint can be converted");
         Blob::take_apart(&std::fs::read(out).expect("the blob is there"))
     }
 

@@ -2,6 +2,8 @@
 
 pub mod blob;
 mod checkpoint;
+pub mod counting;
+pub mod gguf;
 mod models;
 mod programs;
 mod temp_dir;

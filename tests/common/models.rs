@@ -65,8 +65,7 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
         fs::create_dir_all(&directory).expect("the target directory can be written");
-        let (source, config, tokenizer) = (model_dir(name), None, None);
-        let options = Options { source, out: out.clone(), config, tokenizer, dtype, force: true };
+        let options = Options { dtype: Some(dtype), force: true, ..Options::new(model_dir(name), &out) };
         convert(&options, &Progress::new(true)).expect("the model converts");
         done.insert(out.clone());
     }

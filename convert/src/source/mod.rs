@@ -1,5 +1,7 @@
 //! The tensors of a checkpoint: where they lie, and how their bytes are read.
 
+mod dtype;
+pub mod gguf;
 mod safetensors;
 mod shards;
 
@@ -8,11 +10,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::dtype::Dtype;
 pub use self::safetensors::MAX_HEADER_LEN;
-pub use ::safetensors::Dtype;
 
 use crate::error::{Error, Result};
 use crate::json::Document;
+use crate::lora::Delta;
 
 /// One file with tensors.
 #[derive(Debug)]
@@ -59,25 +62,48 @@ pub struct Source {
     pub tensors: BTreeMap<String, Tensor>,
     /// The index that names the files, where there are several.
     pub index: Option<Document>,
+    /// The metadata of a GGUF file, which names its tensors in a way of its own.
+    pub gguf: Option<gguf::Metadata>,
+    /// What an adapter adds to matrices, by the names that they have in a SafeTensors file.
+    pub deltas: BTreeMap<String, Delta>,
 }
 
 impl Source {
-    /// Reads the headers of the checkpoint at `path`: a `.safetensors` file or an index of such files.
+    /// Reads the headers of the checkpoint at `path`: a `.safetensors` file, an index of such files, or a GGUF file.
     pub fn open(path: &Path) -> Result<Source> {
-        let is_index = path.extension().is_some_and(|extension| extension == "json");
-        if is_index { shards::open(path) } else { Source::single(path) }
-    }
-
-    fn single(path: &Path) -> Result<Source> {
-        let mut source = Source { files: Vec::new(), tensors: BTreeMap::new(), index: None };
-        source.add(path)?;
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return shards::open(path);
+        }
+        let mut source = Source::empty();
+        if gguf::is_gguf(path)? {
+            let (file, tensors, metadata) = gguf::open(path)?;
+            source.add(file, tensors)?;
+            source.gguf = Some(metadata);
+        } else {
+            source.add_safetensors(path)?;
+        }
         Ok(source)
     }
 
-    /// Adds the tensors of the file at `path`; none of them may be there already.
-    fn add(&mut self, path: &Path) -> Result<()> {
-        let index = self.files.len();
-        let (file, tensors) = safetensors::open(path, index)?;
+    fn empty() -> Source {
+        Source {
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            index: None,
+            gguf: None,
+            deltas: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the tensors of the `.safetensors` file at `path`.
+    fn add_safetensors(&mut self, path: &Path) -> Result<()> {
+        let (file, tensors) = safetensors::open(path, self.files.len())?;
+        self.add(file, tensors)
+    }
+
+    /// Adds a file with its tensors; none of them may be there already.
+    fn add(&mut self, file: SourceFile, tensors: Vec<Tensor>) -> Result<()> {
+        let path = file.path.clone();
         self.files.push(file);
         for tensor in tensors {
             if let Some(other) = self.tensors.get(&tensor.name) {

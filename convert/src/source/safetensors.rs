@@ -47,7 +47,7 @@ pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>
         Tensor {
             name,
             file: index,
-            dtype: info.dtype,
+            dtype: info.dtype.into(),
             shape: info.shape.clone(),
             offset,
             len: (end - start) as u64,

@@ -12,13 +12,13 @@ pub(super) fn open(path: &Path) -> Result<Source> {
     let document = Document::read(path)?;
     let expected = "an object of tensor names to shard names";
     let weight_map: BTreeMap<String, String> = document.fields()?.required("weight_map", expected)?;
-    let mut source = Source { files: Vec::new(), tensors: BTreeMap::new(), index: None };
+    let mut source = Source::empty();
     let shards: BTreeSet<&str> = weight_map.values().map(String::as_str).collect();
     for &shard in &shards {
         check_name(path, shard)?;
     }
     for shard in shards {
-        source.add(&path.with_file_name(shard))?;
+        source.add_safetensors(&path.with_file_name(shard))?;
     }
     check_map(&source, &weight_map)?;
     source.index = Some(document);

@@ -1,0 +1,163 @@
+//! The models that are known by name, and where the Hugging Face cache of this machine has them.
+
+use std::env;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::json::Document;
+use crate::metadata::hex;
+
+/// The registry, which is part of the program.
+const REGISTRY: &str = include_str!("../../models/registry.toml");
+
+/// A model that is known by name.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// What it is asked for by.
+    pub name: String,
+    /// Its repository on the hub.
+    pub hub_id: String,
+    /// The branch, tag or commit that is asked for.
+    pub revision: String,
+    /// Its licence, as an SPDX identifier.
+    pub licence: String,
+    /// Tokens of its context.
+    pub context: u32,
+    /// Its architecture.
+    pub family: String,
+    /// `chat` or `base`.
+    pub kind: String,
+    /// Its files.
+    #[serde(rename = "file")]
+    pub files: Vec<RegisteredFile>,
+}
+
+/// A file of a model.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisteredFile {
+    /// Its path in the repository.
+    pub path: String,
+    /// Where it comes from: `hub`, `stand-in` or `any` of them.
+    pub source: String,
+    /// Its bytes, where they are known.
+    pub size: Option<u64>,
+    /// Its hash in hexadecimal digits, where one was verified.
+    pub sha256: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Registry {
+    model: Vec<Model>,
+}
+
+/// All models that are known by name.
+pub fn models() -> Result<Vec<Model>> {
+    let registry: Registry = toml::from_str(REGISTRY)
+        .map_err(|error| Error::file(Path::new("models/registry.toml"), error.message()))?;
+    Ok(registry.model)
+}
+
+/// The model of which `source` is the name, unless there is a file of that name.
+pub fn named(source: &Path) -> Result<Option<Model>> {
+    if source.exists() {
+        return Ok(None);
+    }
+    Ok(models()?.into_iter().find(|model| Path::new(&model.name) == source))
+}
+
+/// The cache that Hugging Face's own tools would use: `HF_HUB_CACHE`, `HF_HOME/hub` or `~/.cache/huggingface/hub`.
+pub fn cache_from_env() -> Result<PathBuf> {
+    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    let hf_home = || variable("HF_HOME").or_else(|| Some(home()?.join("huggingface")));
+    let cache = variable("HF_HUB_CACHE").or_else(|| Some(hf_home()?.join("hub")));
+    cache.ok_or_else(|| Error::file(Path::new("HF_HOME"), "expected a directory, found the variable not set"))
+}
+
+impl Model {
+    /// The directory of the model's files in `cache`, after a comparison with the registry's sizes and hashes.
+    pub fn find_in_cache(&self, cache: &Path) -> Result<PathBuf> {
+        let folder = cache.join(format!("models--{}", self.hub_id.replace('/', "--")));
+        let reference = folder.join("refs").join(&self.revision);
+        let Some(commit) = Document::read_optional(&reference)? else {
+            let problem = format!(
+                "expected {} in the Hugging Face cache, found no {}; scripts/fetch_model.sh {} gets it",
+                self.hub_id,
+                reference.display(),
+                self.name,
+            );
+            return Err(Error::file(Path::new(&self.name), problem));
+        };
+        let commit = commit.text()?.trim();
+        if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Error::file(&reference, format!("expected a commit, found {commit:?}")));
+        }
+        let snapshot = folder.join("snapshots").join(commit);
+        for file in self.files.iter().filter(|file| file.source != "stand-in") {
+            file.check(&snapshot.join(&file.path))?;
+        }
+        Ok(snapshot)
+    }
+}
+
+impl RegisteredFile {
+    fn check(&self, path: &Path) -> Result<()> {
+        let len = path.metadata().map_err(Error::io(path))?.len();
+        if let Some(size) = self.size.filter(|&size| size != len) {
+            return Err(Error::file(path, format!("expected {size} bytes, found {len}")));
+        }
+        let Some(expected) = &self.sha256 else { return Ok(()) };
+        let found = sha256(path)?;
+        match found == *expected {
+            true => Ok(()),
+            false => Err(Error::file(path, format!("expected SHA-256 {expected}, found {found}"))),
+        }
+    }
+}
+
+fn sha256(path: &Path) -> Result<String> {
+    let mut hasher = HashWriter(Sha256::new());
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
+    Ok(hex(&hasher.0.finalize()))
+}
+
+struct HashWriter(Sha256);
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The models as a table.
+pub fn to_text(models: &[Model]) -> String {
+    let mut text =
+        format!("{:<24}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
+    for model in models {
+        let files = model.files.iter().filter(|file| file.source != "stand-in");
+        let megabytes = files.filter_map(|file| file.size).sum::<u64>() as f64 / 1e6;
+        let Model { name, hub_id, kind, context, licence, .. } = model;
+        let _ = writeln!(text, "{name:<24}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9.0}  {licence}"); // a String takes all
+    }
+    text
+}
+
+/// The models as a JSON array.
+pub fn to_json(models: &[Model]) -> String {
+    let json = serde_json::to_string_pretty(models).unwrap_or_default(); // plain records always serialise
+    json + "\n"
+}
