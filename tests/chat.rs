@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::json;
 use smol_tests::common::{Checkpoint, REAL, TempDir, TensorDtype, blob, data, tales_with_template};
 use smolconv::{Options, Progress, convert};
-use smolrun::format::Dtype;
 use smolrun::{ChatOptions, ChatTemplate, Message, Model, SpecialTokens};
 
 /// What transformers made of a conversation.
@@ -110,8 +109,7 @@ fn with_template(template: &str, config: &str, then: impl FnOnce(Result<Model, S
     checkpoint.files.insert("tokenizer_config.json".into(), config.into());
     let (source, out) = (temp.join("model"), temp.join("blob.bin"));
     checkpoint.write(&source);
-    let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, false);
-    let options = Options { source, out: out.clone(), config, tokenizer, dtype, force };
+    let options = Options { force: true, ..Options::new(source, &out) };
     let result = convert(&options, &Progress::new(true)).map_err(|error| error.to_string());
     then(result.map(|_| Model::open(&out).unwrap()));
 }

@@ -45,8 +45,7 @@ pub fn tales_with_template(temp: &TempDir, template: &str) -> PathBuf {
         fs::copy(tales().join(name), source.join(name)).expect("the file can be copied");
     }
     fs::write(source.join("chat_template.jinja"), template).expect("the directory can be written");
-    let (config, tokenizer, dtype, force) = (None, None, Dtype::F32, false);
-    let options = Options { source, out: out.clone(), config, tokenizer, dtype, force };
+    let options = Options::new(source, &out);
     convert(&options, &Progress::new(true)).expect("the model converts");
     out
 }
