@@ -1052,7 +1052,7 @@ fn dfa_cases() -> Vec<Case> {
             "unknown flags of a stage",
             Open,
             "pretokenizer: reserved bytes or flags are not zero",
-            number(Pretokenizer, 12, 2),
+            number(Pretokenizer, 12, 4),
         ),
         case(
             "reserved bytes of a stage",
