@@ -1052,7 +1052,7 @@ fn dfa_cases() -> Vec<Case> {
             "unknown flags of a stage",
             Open,
             "pretokenizer: reserved bytes or flags are not zero",
-            number(Pretokenizer, 12, 2),
+            number(Pretokenizer, 12, 4),
         ),
         case(
             "reserved bytes of a stage",
@@ -1180,17 +1180,19 @@ fn flipped_cases() -> Vec<Case> {
             }
         }
         end = offset + part.content.len();
-        // The first numbers of these two are read on opening; what follows them is not.
-        let byte = match Kind::from_code(part.kind) {
-            Some(Kind::Config) => offset + 28, // a shorter context
-            Some(Kind::Pretokenizer) => end - 1,
-            _ => offset + part.content.len() / 2,
+        // What is read on opening is changed to something else that could be.
+        let (byte, bit) = match Kind::from_code(part.kind) {
+            Some(Kind::Config) => (offset + 28, 0x10), // a shorter context
+            Some(Kind::Pretokenizer) => (end - 1, 0x10),
+            Some(Kind::TextRules) => (offset, 0x10), // another rule
+            Some(Kind::LayerFlags) => (offset, 1),   // no rotary embedding
+            _ => (offset + part.content.len() / 2, 0x10),
         };
         cases.push(case(
             format!("a bit of {place}"),
             At::Verify,
             format!("{place}: content does not match its SHA-256: the file is damaged"),
-            unsigned(|b| b[byte] ^= 0x10),
+            unsigned(|b| b[byte] ^= bit),
         ));
         let hash = signed(|b| b[at + 95] ^= 1);
         cases.push(case(
