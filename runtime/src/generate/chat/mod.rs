@@ -161,10 +161,7 @@ impl Model {
         let tokenizer = self.tokenizer();
         let named = tokens.into_iter().filter_map(|(name, id)| Some((name, id?)));
         named
-            .map(|(name, id)| {
-                let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
-                Ok((name.to_owned(), TemplateVariable::Text(text)))
-            })
+            .map(|(name, id)| Ok((name.to_owned(), TemplateVariable::Text(tokenizer.token_text(id)?))))
             .collect()
     }
 }
