@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 use smol_tests::common::{Checkpoint, TempDir, TensorDtype};
@@ -82,4 +85,75 @@ fn what_is_not_the_registered_model_is_refused() {
     assert!(wrong(&other).contains("missing.json"));
     fs::write(cache.join("models--some--model/refs/main"), "../../elsewhere").unwrap();
     assert!(wrong(&model).contains("expected a commit, found \"../../elsewhere\""));
+}
+
+/// A hub on this machine that serves the files below `files` and answers everything else with 404; its address.
+fn hub(files: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            serve(stream.unwrap(), &files);
+        }
+    });
+    format!("http://{address}")
+}
+
+/// Answers one request, all of it or the first byte, as the real hub does.
+fn serve(stream: TcpStream, files: &Path) {
+    let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    let request = lines.next().unwrap();
+    let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let path = request.split(' ').nth(1).unwrap();
+    let file = path.strip_prefix("/some/model/resolve/main/").map(|name| files.join(name));
+    let mut stream = &stream;
+    let Some(bytes) = file.and_then(|file| fs::read(file).ok()) else {
+        write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        return;
+    };
+    let is_probe = headers.iter().any(|line| line.eq_ignore_ascii_case("range: bytes=0-0"));
+    let body = if is_probe { &bytes[..1] } else { &bytes[..] };
+    let etag = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (last, len) = (body.len() - 1, bytes.len());
+    write!(
+        stream,
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes 0-{last}/{len}\r\n\
+         ETag: \"{etag}\"\r\nx-repo-commit: {COMMIT}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    stream.write_all(body).unwrap();
+}
+
+/// Only one test may change the environment: the name of the hub is in it.
+#[test]
+fn a_model_that_is_not_in_the_cache_is_fetched_once() {
+    let temp = TempDir::new();
+    let (served, model) = cached(&temp);
+    let served = served.join("models--some--model/snapshots").join(COMMIT);
+    let cache = temp.join("another/hub");
+    let endpoint = hub(served.clone());
+    // Safe: no other thread of this program reads or writes this variable.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::env::set_var("HF_ENDPOINT", endpoint)
+    };
+    let found = model.locate(&cache).unwrap();
+    assert_eq!(found, cache.join("models--some--model/snapshots").join(COMMIT));
+    convert(&Options::new(&found, temp.join("out.bin")), &Progress::new(true)).unwrap();
+
+    // What is there is not asked for again: the hub may be gone.
+    let gone = served.join("config.json");
+    let config = fs::read(&gone).unwrap();
+    fs::remove_file(&gone).unwrap();
+    assert_eq!(model.locate(&cache).unwrap(), found);
+    let error = model.locate(&temp.join("empty/hub")).unwrap_err().to_string();
+    assert!(
+        error.contains("some/model: expected config.json from the Hugging Face hub") && error.contains("404")
+    );
+
+    // What the hub sends is compared with the registry.
+    fs::write(&gone, [&config[..], b" "].concat()).unwrap();
+    let error = model.locate(&temp.join("wrong/hub")).unwrap_err().to_string();
+    assert!(error.contains("config.json: expected"), "{error}");
 }

@@ -33,7 +33,8 @@ pub(crate) struct Cli {
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
-    /// a GGUF file, which needs no other, or the name of a model of `smolconv list` that is in the Hugging Face cache
+    /// a GGUF file, which needs no other, or the name of a model of `smolconv list`, which is fetched into the
+    /// Hugging Face cache (HF_HOME; from HF_ENDPOINT) unless it is there
     source: PathBuf,
     /// The file to write
     #[arg(short, long, value_name = "OUT")]

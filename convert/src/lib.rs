@@ -13,6 +13,8 @@ mod family;
 pub mod gguf_config;
 mod gguf_sentencepiece;
 pub mod gguf_tokenizer;
+#[cfg(feature = "hub")]
+mod hub;
 pub mod inspect;
 pub mod json;
 pub mod lora;

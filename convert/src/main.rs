@@ -51,7 +51,7 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     let start = Instant::now();
     let mut options = args.options();
     if let Some(model) = registry::named(&options.source)? {
-        options.source = model.find_in_cache(&registry::cache_from_env()?)?;
+        options.source = model.locate(&registry::cache_from_env()?)?;
     }
     let progress = Progress::new(args.quiet);
     let summary = convert(&options, &progress)?;

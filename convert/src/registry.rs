@@ -83,27 +83,52 @@ pub fn cache_from_env() -> Result<PathBuf> {
 }
 
 impl Model {
-    /// The directory of the model's files in `cache`, after a comparison with the registry's sizes and hashes.
-    pub fn find_in_cache(&self, cache: &Path) -> Result<PathBuf> {
+    /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a comparison
+    /// with the registry's sizes and hashes.
+    ///
+    /// Without the feature `hub` nothing is fetched.
+    pub fn locate(&self, cache: &Path) -> Result<PathBuf> {
+        #[cfg(feature = "hub")]
+        if !self.is_in(cache)? {
+            crate::hub::fetch(self, cache)?;
+        }
+        self.find_in_cache(cache)
+    }
+
+    #[cfg(feature = "hub")]
+    fn is_in(&self, cache: &Path) -> Result<bool> {
+        let snapshot = self.snapshot(cache)?;
+        Ok(snapshot.is_some_and(|at| self.hub_files().all(|file| at.join(&file.path).exists())))
+    }
+
+    /// The files that the hub has.
+    pub(crate) fn hub_files(&self) -> impl Iterator<Item = &RegisteredFile> {
+        self.files.iter().filter(|file| file.source != "stand-in")
+    }
+
+    /// The directory of the model's files in `cache`, if the cache knows the revision.
+    fn snapshot(&self, cache: &Path) -> Result<Option<PathBuf>> {
         let folder = cache.join(format!("models--{}", self.hub_id.replace('/', "--")));
         let reference = folder.join("refs").join(&self.revision);
-        let Some(commit) = Document::read_optional(&reference)? else {
-            let problem = format!(
-                "expected {} in the Hugging Face cache, found no {}; scripts/fetch_model.sh {} gets it",
-                self.hub_id,
-                reference.display(),
-                self.name,
-            );
-            return Err(Error::file(Path::new(&self.name), problem));
-        };
+        let Some(commit) = Document::read_optional(&reference)? else { return Ok(None) };
         let commit = commit.text()?.trim();
         if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::file(&reference, format!("expected a commit, found {commit:?}")));
         }
-        let snapshot = folder.join("snapshots").join(commit);
-        for file in self.files.iter().filter(|file| file.source != "stand-in") {
-            file.check(&snapshot.join(&file.path))?;
-        }
+        Ok(Some(folder.join("snapshots").join(commit)))
+    }
+
+    /// The directory of the model's files in `cache`, after a comparison with the registry's sizes and hashes.
+    pub fn find_in_cache(&self, cache: &Path) -> Result<PathBuf> {
+        let Some(snapshot) = self.snapshot(cache)? else {
+            let (id, revision, name) = (&self.hub_id, &self.revision, &self.name);
+            let problem = format!(
+                "expected revision {revision} of {id} in {}, found none; scripts/fetch_model.sh {name} gets it",
+                cache.display(),
+            );
+            return Err(Error::file(Path::new(name), problem));
+        };
+        self.hub_files().try_for_each(|file| file.check(&snapshot.join(&file.path)))?;
         Ok(snapshot)
     }
 }
@@ -148,8 +173,7 @@ pub fn to_text(models: &[Model]) -> String {
     let mut text =
         format!("{:<24}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
     for model in models {
-        let files = model.files.iter().filter(|file| file.source != "stand-in");
-        let megabytes = files.filter_map(|file| file.size).sum::<u64>() as f64 / 1e6;
+        let megabytes = model.hub_files().filter_map(|file| file.size).sum::<u64>() as f64 / 1e6;
         let Model { name, hub_id, kind, context, licence, .. } = model;
         let _ = writeln!(text, "{name:<24}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9.0}  {licence}"); // a String takes all
     }
