@@ -320,7 +320,7 @@ fn heads_are_derived_where_the_config_does_not_give_them() {
 #[test]
 fn chat_templates_come_from_wherever_the_checkpoint_keeps_them() {
     let config = |template: Value| json!({ "chat_template": template }).to_string().into_bytes();
-    let listed = json!([{ "name": "tools", "template": "tools" }, { "name": "default", "template": "listed {{ messages }}" }]);
+    let listed = json!([{ "name": "tools", "template": "tools" }, { "name": "default", "template": "listed {{ messages[0].content }}" }]);
     /// What it is about, the files of the checkpoint, and the template that they give.
     type Case<'a> = (&'a str, &'a [(&'a str, Vec<u8>)], Option<&'a str>);
     let cases: [Case; 7] = [
@@ -328,7 +328,7 @@ fn chat_templates_come_from_wherever_the_checkpoint_keeps_them() {
         ("null", &[("tokenizer_config.json", config(Value::Null))], None),
         ("empty", &[("tokenizer_config.json", config(json!("")))], None),
         ("string", &[("tokenizer_config.json", config(json!("string ä")))], Some("string ä")),
-        ("list", &[("tokenizer_config.json", config(listed))], Some("listed {{ messages }}")),
+        ("list", &[("tokenizer_config.json", config(listed))], Some("listed {{ messages[0].content }}")),
         ("no default", &[("tokenizer_config.json", config(json!([{ "name": "a", "template": "b" }])))], None),
         (
             "both",
