@@ -133,11 +133,8 @@ fn a_model_that_is_not_in_the_cache_is_fetched_once() {
     let served = served.join("models--some--model/snapshots").join(COMMIT);
     let cache = temp.join("another/hub");
     let endpoint = hub(served.clone());
-    // Safe: no other thread of this program reads or writes this variable.
-    #[allow(unsafe_code)]
-    unsafe {
-        std::env::set_var("HF_ENDPOINT", endpoint)
-    };
+    // SAFETY: the other tests of this program, which may run at the same time, neither read nor write the environment.
+    unsafe { std::env::set_var("HF_ENDPOINT", endpoint) };
     let found = model.locate(&cache).unwrap();
     assert_eq!(found, cache.join("models--some--model/snapshots").join(COMMIT));
     convert(&Options::new(&found, temp.join("out.bin")), &Progress::new(true)).unwrap();
