@@ -72,7 +72,8 @@ fn what_is_not_the_registered_model_is_refused() {
     other.revision = "v2".into();
     let error = wrong(&other);
     assert!(
-        error.contains("expected some/model in the Hugging Face cache") && error.contains("fetch_model.sh")
+        error.contains("expected revision v2 of some/model in") && error.contains("fetch_model.sh"),
+        "{error}"
     );
     other = model.clone();
     other.files[0].size = Some(7);
