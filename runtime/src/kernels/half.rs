@@ -40,34 +40,68 @@ impl F16 {
     }
 }
 
-macro_rules! half {
-    ($type:ident, $load:ident, $widen:expr) => {
-        impl Element for $type {
-            #[inline(always)]
-            fn widen(lanes: &[$type; LANES]) -> [f32; LANES] {
-                lanes.map($widen)
-            }
+impl Element for Bf16 {
+    #[inline(always)]
+    fn widen(lanes: &[Bf16; LANES]) -> [f32; LANES] {
+        lanes.map(|x| f32::from_bits(u32::from(x.0) << 16))
+    }
 
-            #[inline(always)]
-            fn load<S: Simd>(simd: S, lanes: &[$type; LANES]) -> S::Lanes {
-                simd.$load(lanes)
-            }
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, lanes: &[Bf16; LANES]) -> S::Lanes {
+        simd.load_bf16(lanes)
+    }
 
-            #[inline(always)]
-            fn widened<'a, S: Simd>(
-                simd: S,
-                panel: &'a [[$type; LANES]],
-                buffer: &'a mut [[f32; LANES]],
-            ) -> &'a [[f32; LANES]] {
-                let wide = &mut buffer[..panel.len()];
-                for (wide, lanes) in wide.iter_mut().zip(panel) {
-                    simd.store(simd.$load(lanes), wide);
-                }
-                wide
-            }
-        }
-    };
+    #[inline(always)]
+    fn load_sums<S: Simd>(simd: S, sums: &[f32; LANES]) -> S::Lanes {
+        simd.in_bf16_order(simd.load(sums))
+    }
+
+    #[inline(always)]
+    fn store_sums<S: Simd>(simd: S, sums: S::Lanes, to: &mut [f32; LANES]) {
+        simd.store(simd.in_order(sums), to);
+    }
+
+    #[inline(always)]
+    fn widened<'a, S: Simd>(
+        simd: S,
+        panel: &'a [[Bf16; LANES]],
+        buffer: &'a mut [[f32; LANES]],
+    ) -> &'a [[f32; LANES]] {
+        widened(panel, buffer, |lanes, wide| Self::store_sums(simd, simd.load_bf16(lanes), wide))
+    }
 }
 
-half!(Bf16, load_bf16, |x| f32::from_bits(u32::from(x.0) << 16));
-half!(F16, load_f16, F16::to_f32);
+impl Element for F16 {
+    #[inline(always)]
+    fn widen(lanes: &[F16; LANES]) -> [f32; LANES] {
+        lanes.map(F16::to_f32)
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, lanes: &[F16; LANES]) -> S::Lanes {
+        simd.load_f16(lanes)
+    }
+
+    #[inline(always)]
+    fn widened<'a, S: Simd>(
+        simd: S,
+        panel: &'a [[F16; LANES]],
+        buffer: &'a mut [[f32; LANES]],
+    ) -> &'a [[f32; LANES]] {
+        widened(panel, buffer, |lanes, wide| simd.store(simd.load_f16(lanes), wide))
+    }
+}
+
+/// See [`Element::widened`].
+#[inline(always)]
+fn widened<'a, T>(
+    panel: &[[T; LANES]],
+    buffer: &'a mut [[f32; LANES]],
+    widen: impl Fn(&[T; LANES], &mut [f32; LANES]),
+) -> &'a [[f32; LANES]] {
+    let wide = &mut buffer[..panel.len()];
+    for (lanes, wide) in panel.iter().zip(wide.iter_mut()) {
+        widen(lanes, wide);
+    }
+    wide
+}

@@ -40,18 +40,35 @@ struct Product<'a, S> {
 }
 
 impl<S: Simd> Product<'_, S> {
-    /// Every weight is used once: several panels are read side by side.
+    /// Every weight is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
-        let streams = S::STREAMS.min(4);
-        for (w, y) in w.chunks(streams * self.inputs).zip(y.chunks_mut(streams)) {
-            match y.len() {
-                4 => self.block::<E, 1, 4>(self.panels(w), 0, y),
-                3 => self.block::<E, 1, 3>(self.panels(w), 0, y),
-                2 => self.block::<E, 1, 2>(self.panels(w), 0, y),
-                _ => self.block::<E, 1, 1>(self.panels(w), 0, y),
+        let done = match S::STREAMS {
+            4.. => self.streams::<E, 4>(w, y),
+            2.. => self.streams::<E, 2>(w, y),
+            _ => 0,
+        };
+        for (w, y) in w[done * self.inputs..].chunks_exact(self.inputs).zip(&mut y[done..]) {
+            self.block::<E, 1, 1>([w], 0, std::slice::from_mut(y));
+        }
+    }
+
+    /// `P` runs of as many panels, for one row; returns how many panels that were.
+    #[inline(always)]
+    fn streams<E: Element, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) -> usize {
+        let run = y.len() / P;
+        for first in 0..run {
+            let (mut panels, mut sums) = ([w; P], [[0.0; LANES]; P]);
+            for p in 0..P {
+                panels[p] = &w[(first + p * run) * self.inputs..][..self.inputs];
+                sums[p] = y[first + p * run];
+            }
+            self.block::<E, 1, P>(panels, 0, &mut sums);
+            for p in 0..P {
+                y[first + p * run] = sums[p];
             }
         }
+        P * run
     }
 
     /// Every weight is used a few times, out of a register; two panels side by side while there are sums for them.
@@ -150,7 +167,7 @@ impl<S: Simd> Product<'_, S> {
         if self.accumulate {
             for (p, y) in y.chunks_exact(self.rows).enumerate() {
                 for (sums, y) in sums.iter_mut().zip(&y[first..]) {
-                    sums[p] = simd.load(y);
+                    sums[p] = E::load_sums(simd, y);
                 }
             }
         }
@@ -158,7 +175,10 @@ impl<S: Simd> Product<'_, S> {
         let steps = self.inputs / LANES;
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * self.rows);
-            let w: [&[[E; LANES]; LANES]; P] = panels.map(|panel| rows_of(panel, step * LANES));
+            let mut w: [&[[E; LANES]; LANES]; P] = [rows_of(panels[0], step * LANES); P];
+            for p in 1..P {
+                w[p] = rows_of(panels[p], step * LANES);
+            }
             for i in 0..LANES {
                 for p in 0..P {
                     let weights = E::load(simd, &w[p][i]);
@@ -179,7 +199,7 @@ impl<S: Simd> Product<'_, S> {
         }
         for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
             for (sums, y) in sums.iter().zip(&mut y[first..]) {
-                simd.store(sums[p], y);
+                E::store_sums(simd, sums[p], y);
             }
         }
     }

@@ -262,8 +262,18 @@ pub(crate) enum Elements<'a> {
 trait Element: Copy {
     /// The same numbers as f32, exactly.
     fn widen(lanes: &[Self; LANES]) -> [f32; LANES];
-    /// The same in registers.
+    /// The same in registers, in an order that sums keep to.
     fn load<S: Simd>(simd: S, lanes: &[Self; LANES]) -> S::Lanes;
+    /// Sums in that order.
+    #[inline(always)]
+    fn load_sums<S: Simd>(simd: S, sums: &[f32; LANES]) -> S::Lanes {
+        simd.load(sums)
+    }
+    /// Sums from that order.
+    #[inline(always)]
+    fn store_sums<S: Simd>(simd: S, sums: S::Lanes, to: &mut [f32; LANES]) {
+        simd.store(sums, to);
+    }
     /// The same for many lanes: themselves, or written to `buffer`, which is at least as long.
     fn widened<'a, S: Simd>(
         simd: S,

@@ -17,7 +17,18 @@ pub(super) trait Simd: Copy {
 
     fn zero(self) -> Self::Lanes;
     fn load(self, from: &[f32; LANES]) -> Self::Lanes;
+    /// In the order that this set widens them fastest in, see [`Simd::in_order`].
     fn load_bf16(self, from: &[Bf16; LANES]) -> Self::Lanes;
+    /// Brings lanes of [`Simd::load_bf16`], or sums of their products, into the panel's order.
+    #[inline(always)]
+    fn in_order(self, lanes: Self::Lanes) -> Self::Lanes {
+        lanes
+    }
+    /// The way back.
+    #[inline(always)]
+    fn in_bf16_order(self, lanes: Self::Lanes) -> Self::Lanes {
+        lanes
+    }
     fn load_f16(self, from: &[F16; LANES]) -> Self::Lanes;
     fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
     /// `sums + weights * x`, rounded once.
