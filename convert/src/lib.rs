@@ -3,6 +3,7 @@
 //! [`convert()`] reads a Hugging Face checkpoint or a GGUF file and writes the file that `smolrun` maps. Nothing is
 //! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
 
+mod blocks;
 pub mod chat_template;
 pub mod check;
 pub mod checkpoint;

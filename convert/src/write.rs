@@ -1,7 +1,7 @@
 //! Sections to a file: packed, hashed and written at the same time, header and directory last.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use smolrun::format::{Dtype, Entry, Header};
 
+use crate::blocks::Blocks;
 use crate::error::{Error, Result};
 use crate::pack::{pack, pieces};
 use crate::plan::{Plan, Spec};
@@ -111,18 +112,19 @@ fn store_as(dtype: Dtype, floats: Vec<f32>) -> Data {
 
 /// Writes pieces in order and fills in the hashes of their sections.
 struct Writer {
-    file: File,
+    blocks: Blocks,
     plan: Plan,
     position: u64,
     hashers: Vec<Sha256>,
 }
 
 impl Writer {
-    fn new(mut file: File, plan: Plan) -> io::Result<Writer> {
-        let position = header_and_directory(&plan).len() as u64;
-        file.seek(SeekFrom::Start(position))?;
+    fn new(file: File, plan: Plan) -> io::Result<Writer> {
+        let mut blocks = Blocks::new(file);
+        let start = header_and_directory(&plan); // not yet with hashes
+        blocks.append(&start)?;
         let hashers = vec![Sha256::new(); plan.entries.len()];
-        Ok(Writer { file, plan, position, hashers })
+        Ok(Writer { blocks, plan, position: start.len() as u64, hashers })
     }
 
     /// A `None` ends the file; without one, whoever sent the pieces failed and says so itself.
@@ -139,9 +141,9 @@ impl Writer {
     fn write(&mut self, section: usize, bytes: &[u8]) -> io::Result<u64> {
         let offset = self.plan.entries[section].offset;
         let padding = offset.saturating_sub(self.position);
-        self.file.write_all(&vec![0; padding as usize])?;
+        self.blocks.append(&vec![0; padding as usize])?;
         self.hashers[section].update(bytes);
-        self.file.write_all(bytes)?;
+        self.blocks.append(bytes)?;
         self.position += padding + bytes.len() as u64;
         Ok(padding + bytes.len() as u64)
     }
@@ -150,9 +152,7 @@ impl Writer {
         for (entry, hasher) in self.plan.entries.iter_mut().zip(self.hashers) {
             entry.sha256 = hasher.finalize().into();
         }
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(&header_and_directory(&self.plan))?;
-        self.file.sync_all()
+        self.blocks.finish(&header_and_directory(&self.plan))
     }
 }
 

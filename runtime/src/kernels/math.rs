@@ -103,10 +103,10 @@ pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize
     let scores = scores.as_chunks_mut::<LANES>().0;
     for first in (0..rows).step_by(SOFTMAX_ROWS) {
         let group = first..rows.min(first + SOFTMAX_ROWS);
+        let ends: [usize; SOFTMAX_ROWS] = std::array::from_fn(|row| len + (first + row) % tokens);
         let mut most = [[f32::NEG_INFINITY; LANES]; SOFTMAX_ROWS];
         for (panel, scores) in scores.chunks_exact_mut(rows).enumerate() {
-            for ((row, scores), most) in group.clone().zip(&mut scores[group.clone()]).zip(&mut most) {
-                let end = len + row % tokens;
+            for ((end, scores), most) in ends.into_iter().zip(&mut scores[group.clone()]).zip(&mut most) {
                 let [first, end] =
                     [end.saturating_sub(window), end].map(|position| position.saturating_sub(panel * LANES));
                 scale_and_mask(scores, scale, first, end);
@@ -129,8 +129,8 @@ pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize
         let inverses = sums.map(|sums| 1.0 / join_lanes(sums, |a, b| a + b));
         for scores in scores.chunks_exact_mut(rows) {
             for (scores, inverse) in scores[group.clone()].iter_mut().zip(inverses) {
-                for score in scores {
-                    *score *= inverse;
+                for lane in 0..LANES {
+                    scores[lane] *= inverse;
                 }
             }
         }

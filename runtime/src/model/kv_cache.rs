@@ -184,9 +184,27 @@ impl KvCache {
         panel: usize,
         positions: Range<usize>,
     ) -> Panels<'_> {
-        let start = self.layer(layer).start + (2 * head + 1) * self.half_head() + panel * BLOCK * LANES;
+        let start = self.first_value(layer, head) + panel * BLOCK * LANES;
         let range = start + positions.start * LANES..start + positions.end * LANES;
         Panels { data: self.elements(block, range), inputs: positions.len() }
+    }
+
+    /// Several panels of the values at all positions of block `block`: `[panels][256][16]`.
+    pub(super) fn whole_values(
+        &self,
+        layer: usize,
+        head: usize,
+        block: usize,
+        panels: Range<usize>,
+    ) -> Panels<'_> {
+        let [start, end] =
+            [panels.start, panels.end].map(|panel| self.first_value(layer, head) + panel * BLOCK * LANES);
+        Panels { data: self.elements(block, start..end), inputs: BLOCK }
+    }
+
+    /// Where a head's values begin in each block.
+    fn first_value(&self, layer: usize, head: usize) -> usize {
+        self.layer(layer).start + (2 * head + 1) * self.half_head()
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {

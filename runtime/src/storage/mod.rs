@@ -36,6 +36,9 @@ impl Storage {
         // SAFETY: `Mmap` asks that the file is not changed while it is mapped. That is a promise of whoever owns the
         // file, passed on in this function's documentation; no code of ours writes to a blob in place.
         let map = unsafe { memmap2::Mmap::map(&file)? };
+        // What is not in memory yet comes in large pages, which later starts map at once. Only advice: old systems refuse.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Storage::Mapped(map))
     }
 

@@ -62,10 +62,12 @@ impl Attention<'_> {
         let group = self.config.heads_per_kv();
         let tasks = self.team.tasks(s.queries.len() * positions.len());
         let (scores, (heads, pool)) = (&*s.scores, self.heads());
-        let (head_len, panel) = (group * padded(positions.len()), group * LANES);
-        pool.split(&mut s.mixed, panel, tasks, |first, mixed| {
-            for (unit, mixed) in (first..).zip(mixed.chunks_exact_mut(panel)) {
-                let (head, feature) = (unit / heads.panels, unit % heads.panels);
+        let head_len = group * padded(positions.len());
+        let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side
+        let unit = together * group * LANES;
+        pool.split(&mut s.mixed, unit, tasks, |first, mixed| {
+            for (panel, mixed) in (first * together..).step_by(together).zip(mixed.chunks_exact_mut(unit)) {
+                let (head, feature) = (panel / heads.panels, panel % heads.panels);
                 let probabilities = &scores[head * head_len..][..head_len];
                 heads.mix(head, feature, probabilities, positions.clone(), group, mixed);
             }

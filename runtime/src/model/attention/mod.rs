@@ -133,8 +133,8 @@ impl Heads<'_> {
         }
     }
 
-    /// `mixed = probabilities values` for panel `feature` of the head, over `positions`, of which the first is that of a
-    /// panel: `probabilities`: `[positions/16, rounded up][rows][16]`, `mixed`: `[rows][16]`.
+    /// `mixed = probabilities values` for the head's panels from `feature` on, over `positions`, of which the first is
+    /// that of a panel: `probabilities`: `[positions/16, rounded up][rows][16]`, `mixed`: `[panels][rows][16]`.
     fn mix(
         self,
         head: usize,
@@ -144,14 +144,24 @@ impl Heads<'_> {
         rows: usize,
         mixed: &mut [f32],
     ) {
+        let Heads { kernels, cache, layer, .. } = self;
+        let features = feature..feature + mixed.len() / (rows * LANES);
         let mut position = positions.start;
         while position < positions.end {
             // As far as the block reaches.
             let (block, inside) = (position / BLOCK, position % BLOCK);
             let end = BLOCK.min(positions.end - block * BLOCK);
-            let values = self.cache.values(self.layer, head, block, feature, inside..end);
             let probabilities = &probabilities[(position - positions.start) * rows..];
-            self.kernels.matmul(values, probabilities, rows, mixed, position > positions.start);
+            let goes_on = position > positions.start;
+            if end - inside == BLOCK {
+                let values = cache.whole_values(layer, head, block, features.clone());
+                kernels.matmul(values, probabilities, rows, mixed, goes_on);
+            } else {
+                for (feature, mixed) in features.clone().zip(mixed.chunks_exact_mut(rows * LANES)) {
+                    let values = cache.values(layer, head, block, feature, inside..end);
+                    kernels.matmul(values, probabilities, rows, mixed, goes_on);
+                }
+            }
             position += end - inside;
         }
     }
