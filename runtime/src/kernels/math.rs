@@ -129,6 +129,7 @@ pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize
         let inverses = sums.map(|sums| 1.0 / join_lanes(sums, |a, b| a + b));
         for scores in scores.chunks_exact_mut(rows) {
             for (scores, inverse) in scores[group.clone()].iter_mut().zip(inverses) {
+                #[allow(clippy::needless_range_loop)] // over an iterator LLVM makes masked moves of it
                 for lane in 0..LANES {
                     scores[lane] *= inverse;
                 }
