@@ -7,6 +7,7 @@ converted once, into the working directory. A peer that is not installed is name
 """
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -53,20 +54,27 @@ class Failed(Exception):
 
 
 class Finished:
-    """A finished process: its output, its wall-clock time in ms, its peak resident memory in MB."""
+    """A finished process: its output, its wall-clock time in ms, its peak resident memory in MB, and whether other
+    processes, or other guests of this machine's host, took much of the processor meanwhile."""
+
+    # Of each second of each processor, and seconds at all: the clock ticks in hundredths.
+    TOLERATED_SHARE, TOLERATED = 0.04, 0.03
 
     def __init__(self, command, env=None):
         command, env = [str(part) for part in command], {**os.environ, **(env or {})}
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             streams = [(os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, err.fileno(), 2)]
-            start = time.perf_counter()
+            busy, start = busy_seconds(), time.perf_counter()
             pid = os.posix_spawnp(command[0], command, env, file_actions=streams)
             _, status, usage = os.wait4(pid, 0)
-            self.ms = (time.perf_counter() - start) * 1e3
+            seconds = time.perf_counter() - start
+            self.ms = seconds * 1e3
+            others = busy_seconds() - busy - usage.ru_utime - usage.ru_stime
             self.rss_mb = usage.ru_maxrss / 1e3 * 1.024
             self.out, self.err = (self.text(stream) for stream in (out, err))
         if status != 0:
             raise Failed(f"{' '.join(command)[:300]}\n{self.err.strip()[-2000:]}")
+        self.is_disturbed = others > self.TOLERATED + self.TOLERATED_SHARE * seconds * os.cpu_count()
 
     @staticmethod
     def text(stream):
@@ -77,6 +85,24 @@ class Finished:
         """What a peer's program tells of itself on its last line of standard error: milliseconds since its `main`."""
         last = self.err.strip().rpartition("\n")[2]
         return json.loads(last) if last.startswith("{") else {}
+
+
+def busy_seconds():
+    """Processor time that was used, or taken by the host, since the machine started, by whomever."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(command, env=None, prepare=lambda: None, attempts=30):
+    """A finished process that had the machine to itself: run again as long as others use it too."""
+    for attempt in range(attempts):
+        prepare()
+        done = Finished(command, env)
+        if not done.is_disturbed:
+            return done
+        print("other processes keep the processor busy: again", file=sys.stderr)
+        time.sleep(min(attempt, 5))
+    raise Failed(f"other processes kept the processor busy through {attempts} attempts")
 
 
 def make(out, sources, command):
@@ -104,18 +130,28 @@ def warm(path):
 warm.buffer = bytearray(1 << 20)
 
 
-def evict(path):
+def evict(path, attempts=50):
     """Takes a file out of the page cache, and makes sure of it."""
     with open(path, "rb", buffering=0) as file:
         os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        size = os.fstat(file.fileno()).st_size
-        for offset in range(0, size, max(1, size // 64)):
-            try:
-                os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT)
-            except BlockingIOError:
-                continue  # not cached, as it should be
-            raise Failed(f"{path} stays in the page cache at byte {offset}: is it mapped by a running program?")
+        for _ in range(attempts):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if not is_cached(file.fileno()):
+                return
+            time.sleep(0.1)  # the memory of a process that has just ended is still being given back
+    raise Failed(f"{path} stays in the page cache: is it mapped by a running program?")
+
+
+def is_cached(file, samples=64):
+    """Whether any of some places of a file lies in the page cache."""
+    size = os.fstat(file).st_size
+    for offset in range(0, size, max(1, size // samples)):
+        try:
+            os.preadv(file, [bytearray(1)], offset, os.RWF_NOWAIT)
+            return True
+        except BlockingIOError:
+            continue
+    return False
 
 
 # --- engines ---
@@ -147,7 +183,7 @@ class Smolrun:
 
     def bench(self, dtype, threads, prompt, tokens):
         command = [self.program, "bench", self.model(dtype), "--json", "-r", 1]
-        report = json.loads(Finished([*command, "-p", prompt, "-n", tokens, "--threads", threads], self.env).out)
+        report = json.loads(measured([*command, "-p", prompt, "-n", tokens, "--threads", threads], self.env).out)
         machine = {key: report[key] for key in ("isa", "read_gb_s", "fma_gflop_s")}
         return machine | {
             "pp": report["pp"]["tokens_per_second"]["median"],
@@ -191,7 +227,7 @@ class LlamaCpp:
         return self.work / f"model-{dtype.upper()}.gguf"
 
     def bench(self, dtype, threads, prompt, tokens):
-        return json.loads(Finished([self.program, "bench", self.model(dtype), threads, prompt, tokens]).out)
+        return json.loads(measured([self.program, "bench", self.model(dtype), threads, prompt, tokens]).out)
 
     def first(self, dtype, threads, prompt):
         context = 64 if prompt == PROMPT else CONTEXT
@@ -220,7 +256,7 @@ class Candle:
 
     def bench(self, dtype, threads, prompt, tokens):
         command = [self.program, "bench", self.directory, dtype, prompt, tokens]
-        return json.loads(Finished(command, {"RAYON_NUM_THREADS": str(threads)}).out)
+        return json.loads(measured(command, {"RAYON_NUM_THREADS": str(threads)}).out)
 
     def first(self, dtype, threads, prompt):
         return [self.program, "first", self.directory, dtype, prompt], {"RAYON_NUM_THREADS": str(threads)}
@@ -243,7 +279,7 @@ class Transformers:
 
     def bench(self, dtype, threads, prompt, tokens):
         command = [*self.command, "bench", self.directory, dtype, threads, prompt, tokens]
-        return json.loads(Finished(command, self.env(threads)).out)
+        return json.loads(measured(command, self.env(threads)).out)
 
     def first(self, dtype, threads, prompt):
         return [*self.command, "first", self.directory, dtype, threads, prompt], self.env(threads)
@@ -303,8 +339,7 @@ def measure_speed(found, args):
 
 def measure_start(found, args):
     for engine, dtype, threads in rounds(found, args, args.starts):
-        warm(engine.model(dtype))
-        done = Finished(*engine.first(dtype, threads, PROMPT))
+        done = measured(*engine.first(dtype, threads, PROMPT), functools.partial(warm, engine.model(dtype)))
         token = done.out.removesuffix("\n")
         yield sample("start", engine, dtype, threads, ms=done.ms, rss_mb=done.rss_mb, token=token, phases=done.phases())
 
@@ -314,10 +349,9 @@ def measure_cold(found, args):
     local = [engine for engine in found if isinstance(engine, (Smolrun, LlamaCpp))]
     for engine, dtype, threads in rounds(local, args, args.rounds):
         file = engine.model(dtype)
-        evict(file)
-        cat_ms = Finished(["sh", "-c", 'cat "$0" >/dev/null', file]).ms
-        evict(file)
-        ms = Finished(*engine.first(dtype, threads, PROMPT)).ms
+        cold = functools.partial(evict, file)
+        cat_ms = measured(["sh", "-c", 'cat "$0" >/dev/null', file], prepare=cold).ms
+        ms = measured(*engine.first(dtype, threads, PROMPT), prepare=cold).ms
         yield sample("cold", engine, dtype, threads, ms=ms, cat_ms=cat_ms)
 
 
@@ -451,13 +485,13 @@ def compared(results, measure, key, is_speed, digits=0):
     """One row per engine and dtype: median and range, and how many times faster smolrun is, with f32 and with bf16."""
     threads = results.threads(measure)
     header = ["", *(f"{n} thread{'s' * (n > 1)}" for n in threads)]
-    header += [f"smolrun {dtype} is faster by, {n} thr." for n in threads for dtype in ("f32", "bf16")]
+    header += [f"{dtype}, {n} thr." for n in threads for dtype in Smolrun.dtypes]
     rows = []
     for engine, dtype in results.cases(measure):
         row = [f"{engine} {dtype}", *(spread(results.all(measure, engine, dtype, n, key), digits) for n in threads)]
         for n in threads:
             theirs = results.median(measure, engine, dtype, n, key)
-            for ours_dtype in ("f32", "bf16"):
+            for ours_dtype in Smolrun.dtypes:
                 ours = results.median(measure, "smolrun", ours_dtype, n, key)
                 row.append("" if engine == "smolrun" else ratio(*((ours, theirs) if is_speed else (theirs, ours))))
         rows.append(row)
@@ -518,7 +552,8 @@ def phases_table(results):
         phases = [values for values in results.all("start", engine, dtype, threads, "phases") if values]
         if phases:
             at = {key: statistics.median(values[key] for values in phases) for key in phases[0]}
-            rows.append([f"{engine} {dtype}", ", ".join(f"{key} {ms:.0f}" for key, ms in at.items())])
+            in_order = sorted(at.items(), key=lambda phase: phase[1])
+            rows.append([f"{engine} {dtype}", ", ".join(f"{key} {ms:.0f}" for key, ms in in_order)])
     return table(["done at, ms since `main`", ""], rows) if rows else None
 
 
@@ -536,6 +571,7 @@ def markdown(record):
     parts = [" · ".join(f"{key}: {value}" for key, value in record["machine"].items())]
     parts += [" · ".join(record["versions"].values())]
     parts += [f"Left out: {name}: {why}" for name, why in record["left_out"].items()]
+    parts += ["Medians (and ranges). The last columns: how many times faster smolrun is, with f32 and with bf16."]
     if "speed" in kinds:
         parts += ["### Decode, tg128, tokens per second", compared(results, "speed", "tg", True, 1)]
         parts += ["### Prefill, pp512, tokens per second", compared(results, "speed", "pp", True)]
