@@ -29,7 +29,7 @@ PROMPT = "Hello"
 LONG_PROMPT = "a" + " a" * 510
 PROMPT_TOKENS, GENERATED_TOKENS, CONTEXT = 512, 128, 512
 DTYPES = ("f32", "bf16", "f16")
-# Where the figures have settled, on a virtual machine whose host has memory of its own to map.
+# Starts before the one that counts.
 STARTS_TO_WARM_UP = 5
 
 EXAMPLES = """\
@@ -123,8 +123,8 @@ def run(command, **options):
 
 
 def refresh(path):
-    """Fills the page cache with a file anew, in one go. What page faults bring, a program writes, or the kernel has
-    reclaimed in part lies there in smaller pieces and takes up to three times as long to map.
+    """Fills the page cache with a file anew, in one go: all files are to come the same way. How large the pieces are in
+    which it lies there, up to the kernel and its free memory, decides how long it takes to map.
     """
     evict(path)
     buffer = bytearray(1 << 20)
