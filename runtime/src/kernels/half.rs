@@ -60,15 +60,6 @@ impl Element for Bf16 {
     fn store_sums<S: Simd>(simd: S, sums: S::Lanes, to: &mut [f32; LANES]) {
         simd.store(simd.in_order(sums), to);
     }
-
-    #[inline(always)]
-    fn widened<'a, S: Simd>(
-        simd: S,
-        panel: &'a [[Bf16; LANES]],
-        buffer: &'a mut [[f32; LANES]],
-    ) -> &'a [[f32; LANES]] {
-        widened(panel, buffer, |lanes, wide| Self::store_sums(simd, simd.load_bf16(lanes), wide))
-    }
 }
 
 impl Element for F16 {
@@ -81,27 +72,4 @@ impl Element for F16 {
     fn load<S: Simd>(simd: S, lanes: &[F16; LANES]) -> S::Lanes {
         simd.load_f16(lanes)
     }
-
-    #[inline(always)]
-    fn widened<'a, S: Simd>(
-        simd: S,
-        panel: &'a [[F16; LANES]],
-        buffer: &'a mut [[f32; LANES]],
-    ) -> &'a [[f32; LANES]] {
-        widened(panel, buffer, |lanes, wide| simd.store(simd.load_f16(lanes), wide))
-    }
-}
-
-/// See [`Element::widened`].
-#[inline(always)]
-fn widened<'a, T>(
-    panel: &[[T; LANES]],
-    buffer: &'a mut [[f32; LANES]],
-    widen: impl Fn(&[T; LANES], &mut [f32; LANES]),
-) -> &'a [[f32; LANES]] {
-    let wide = &mut buffer[..panel.len()];
-    for (lanes, wide) in panel.iter().zip(wide.iter_mut()) {
-        widen(lanes, wide);
-    }
-    wide
 }

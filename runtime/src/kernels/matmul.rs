@@ -43,14 +43,14 @@ impl<S: Simd> Product<'_, S> {
     /// Every weight is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
-        let done = match S::STREAMS {
-            4.. => self.streams::<E, 4>(w, y),
-            2.. => self.streams::<E, 2>(w, y),
-            _ => 0,
-        };
-        for (w, y) in w[done * self.inputs..].chunks_exact(self.inputs).zip(&mut y[done..]) {
-            self.block::<E, 1, 1>([w], 0, std::slice::from_mut(y));
+        let mut done = 0;
+        if S::STREAMS >= 4 {
+            done += self.streams::<E, 4>(w, y);
         }
+        if S::STREAMS >= 2 {
+            done += self.streams::<E, 2>(&w[done * self.inputs..], &mut y[done..]);
+        }
+        self.streams::<E, 1>(&w[done * self.inputs..], &mut y[done..]);
     }
 
     /// `P` runs of as many panels, for one row; returns how many panels that were.

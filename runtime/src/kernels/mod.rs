@@ -275,11 +275,18 @@ trait Element: Copy {
         simd.store(sums, to);
     }
     /// The same for many lanes: themselves, or written to `buffer`, which is at least as long.
+    #[inline(always)]
     fn widened<'a, S: Simd>(
         simd: S,
         panel: &'a [[Self; LANES]],
         buffer: &'a mut [[f32; LANES]],
-    ) -> &'a [[f32; LANES]];
+    ) -> &'a [[f32; LANES]] {
+        let wide = &mut buffer[..panel.len()];
+        for (lanes, wide) in panel.iter().zip(wide.iter_mut()) {
+            Self::store_sums(simd, Self::load(simd, lanes), wide);
+        }
+        wide
+    }
 }
 
 impl Element for f32 {

@@ -175,36 +175,19 @@ impl KvCache {
         Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
-    /// Panel `panel` of the values at `positions` inside block `block`: `[positions][16]`.
+    /// Panels of the values at `positions` inside block `block`: `[panels][positions][16]`; several only of all positions.
     pub(super) fn values(
         &self,
         layer: usize,
         head: usize,
         block: usize,
-        panel: usize,
+        panels: Range<usize>,
         positions: Range<usize>,
     ) -> Panels<'_> {
-        let start = self.first_value(layer, head) + panel * BLOCK * LANES;
-        let range = start + positions.start * LANES..start + positions.end * LANES;
-        Panels { data: self.elements(block, range), inputs: positions.len() }
-    }
-
-    /// Several panels of the values at all positions of block `block`: `[panels][256][16]`.
-    pub(super) fn whole_values(
-        &self,
-        layer: usize,
-        head: usize,
-        block: usize,
-        panels: Range<usize>,
-    ) -> Panels<'_> {
-        let [start, end] =
-            [panels.start, panels.end].map(|panel| self.first_value(layer, head) + panel * BLOCK * LANES);
-        Panels { data: self.elements(block, start..end), inputs: BLOCK }
-    }
-
-    /// Where a head's values begin in each block.
-    fn first_value(&self, layer: usize, head: usize) -> usize {
-        self.layer(layer).start + (2 * head + 1) * self.half_head()
+        let first = self.layer(layer).start + (2 * head + 1) * self.half_head();
+        let start = first + (panels.start * BLOCK + positions.start) * LANES;
+        let end = first + ((panels.end - 1) * BLOCK + positions.end) * LANES;
+        Panels { data: self.elements(block, start..end), inputs: positions.len() }
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {

@@ -144,23 +144,19 @@ impl Heads<'_> {
         rows: usize,
         mixed: &mut [f32],
     ) {
-        let Heads { kernels, cache, layer, .. } = self;
-        let features = feature..feature + mixed.len() / (rows * LANES);
+        let panels = mixed.len() / (rows * LANES);
         let mut position = positions.start;
         while position < positions.end {
             // As far as the block reaches.
             let (block, inside) = (position / BLOCK, position % BLOCK);
             let end = BLOCK.min(positions.end - block * BLOCK);
             let probabilities = &probabilities[(position - positions.start) * rows..];
-            let goes_on = position > positions.start;
-            if end - inside == BLOCK {
-                let values = cache.whole_values(layer, head, block, features.clone());
-                kernels.matmul(values, probabilities, rows, mixed, goes_on);
-            } else {
-                for (feature, mixed) in features.clone().zip(mixed.chunks_exact_mut(rows * LANES)) {
-                    let values = cache.values(layer, head, block, feature, inside..end);
-                    kernels.matmul(values, probabilities, rows, mixed, goes_on);
-                }
+            // The panels of a whole block lie one after the other.
+            let together = if end - inside == BLOCK { panels } else { 1 };
+            let runs = mixed.chunks_exact_mut(together * rows * LANES);
+            for (first, mixed) in (feature..).step_by(together).zip(runs) {
+                let values = self.cache.values(self.layer, head, block, first..first + together, inside..end);
+                self.kernels.matmul(values, probabilities, rows, mixed, position > positions.start);
             }
             position += end - inside;
         }
