@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use smol_tests::common::blob::{ENTRY_LEN, HEADER_LEN, get_u32, get_u64, put_u32, put_u64, sign};
 use smol_tests::common::{Blob, Checkpoint, Outcome, Part, TempDir, TensorDtype, run};
-use smolrun::format::Kind;
+use smolrun::format::{Dtype, Kind};
 use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens, verify};
 
 const NONE: u32 = u32::MAX;
@@ -202,7 +202,7 @@ fn header_cases() -> Vec<Case> {
         case(
             "CR LF as LF",
             Open,
-            r#"not a blob: the first bytes are "\x89SMOL\n\x1a\x00""#,
+            r#"not a blob: the first bytes are "\x89SMOL\n\x1a\x01""#,
             unsigned(|b| {
                 b.remove(5);
             }),
@@ -214,18 +214,18 @@ fn header_cases() -> Vec<Case> {
             "Once upon a time ".repeat(50).into(),
         ),
         case(
-            "version 1.1",
+            "version 2.0",
             Open,
-            "format version 1.1 cannot be read by this version, which reads 0.3: \
+            "format version 2.0 cannot be read by this version, which reads 1.0: \
             convert the checkpoint again",
-            signed(|b| b[8] = 1),
+            signed(|b| b[8] = 2),
         ),
         case(
-            "version 0.0",
+            "version 0.3",
             Open,
-            "format version 0.0 cannot be read by this version, which reads 0.3: \
+            "format version 0.3 cannot be read by this version, which reads 1.0: \
             convert the checkpoint again",
-            signed(|b| b[10] = 0),
+            signed(|b| (b[8], b[10]) = (0, 3)),
         ),
         case(
             "header_len",
@@ -429,6 +429,16 @@ fn entry_cases() -> Vec<Case> {
             Open,
             format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16), found 5"),
             entry32(QkvProj, 8, 5),
+        ),
+        case(
+            "half a pair of bf16",
+            Open,
+            format!("{qkv}: shape [64, 25]: expected an even number of columns of bf16"),
+            rebuilt(|blob| {
+                let index = blob.index(QkvProj);
+                blob.parts[index].dtype = Dtype::Bf16.code();
+                blob.parts[index].shape[1] += 1;
+            }),
         ),
         case(
             "dtype of a table",
@@ -1366,7 +1376,7 @@ fn what_is_only_unusual_is_no_fault() {
     let cases: [(&str, Vec<u8>); 9] = [
         ("as it was", good_bytes().to_vec()),
         ("tied", tied().build()),
-        ("a newer minor version", signed(|bytes| bytes[10] = 4)),
+        ("a newer minor version", signed(|bytes| bytes[10] = 1)),
         ("a much newer minor version", signed(|bytes| bytes[10..12].fill(0xff))),
         ("an unknown section that is optional", rebuilt(|blob| blob.parts.insert(3, spare(99, 0)))),
         ("two of them", rebuilt(|blob| blob.parts.splice(0..0, [spare(99, 0), spare(99, 0)]).for_each(drop))),

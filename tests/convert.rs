@@ -52,15 +52,20 @@ impl Blob {
         let section = sections.find(|section| section.kind == Some(kind) && section.entry.layer == layer);
         let section = section.expect("the blob has this section");
         let bytes = self.bytes(section);
-        let halves = bytes.chunks_exact(2).map(|bytes| u16::from_le_bytes(bytes.try_into().unwrap()));
         match section.dtype {
-            Some(Dtype::Bf16) => halves.map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
+            Some(Dtype::Bf16) => bytes.chunks_exact(4 * PANEL).flat_map(two_columns).collect(),
             _ => bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect(),
         }
     }
 }
 
-/// Panels the slow way: each element by its own index.
+/// Two columns of a panel of bf16: of each row, the number of one, then that of the other.
+fn two_columns(bytes: &[u8]) -> Vec<f32> {
+    let number = |at: usize| f32::from_le_bytes([0, 0, bytes[at], bytes[at + 1]]);
+    (0..2).flat_map(|column| (0..PANEL).map(move |row| number(4 * row + 2 * column))).collect()
+}
+
+/// Panels of f32 the slow way: each element by its own index.
 fn naive_panels(rows: &[Vec<f32>]) -> Vec<f32> {
     let columns = rows[0].len();
     let mut panels = vec![0.0; rows.len().div_ceil(PANEL) * PANEL * columns];
@@ -151,6 +156,30 @@ fn bf16_is_rounded_to_the_nearest_and_never_to_infinity() {
     let expected = "mlp.up_proj.weight: element [1, 1]: expected a finite number, found inf";
     assert!(refused.stderr.contains(expected), "{refused:?}");
     assert_eq!(temp.names(), ["model", "out.bin"]);
+}
+
+#[test]
+fn bf16_needs_an_even_number_of_columns_and_auto_knows_it() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    checkpoint.config["intermediate_size"] = json!(21);
+    for layer in 0..2 {
+        for (name, shape) in [("gate", [21, 24]), ("up", [21, 24]), ("down", [24, 21])] {
+            checkpoint.add(
+                &format!("model.layers.{layer}.mlp.{name}_proj.weight"),
+                TensorDtype::Bf16,
+                &shape,
+            );
+        }
+    }
+    checkpoint.write(&temp.join("model"));
+    let convert_to = |dtype| convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", dtype]);
+    let refused = convert_to("bf16");
+    assert_eq!(refused.code, 1);
+    let expected =
+        "layers.0.mlp.down_proj.weight: columns: expected an even number for bf16, found 21 (f32 takes any)";
+    assert!(refused.stderr.contains(expected), "{refused:?}");
+    assert_eq!(convert_to("auto").code, 0);
+    assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
 }
 
 #[test]
@@ -358,7 +387,7 @@ fn inspect_shows_every_part_as_json_and_as_text() {
     let outcome = run("smolconv", &["inspect", &path, "--json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(found["header"]["version"], "0.3");
+    assert_eq!(found["header"]["version"], "1.0");
     assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
     assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
     assert_eq!(found["config"]["eos_token_ids"], json!([0]));

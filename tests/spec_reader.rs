@@ -28,6 +28,7 @@ fn f32_at(bytes: &[u8], at: usize) -> f32 {
 }
 
 struct Section<'a> {
+    dtype: u32,
     columns: usize,
     bytes: &'a [u8],
 }
@@ -40,7 +41,7 @@ struct Blob<'a> {
 impl<'a> Blob<'a> {
     fn read(bytes: &'a [u8]) -> Blob<'a> {
         assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
-        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (0, 3));
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (1, 0));
         assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
         assert_eq!(u64_at(bytes, 16), bytes.len());
         assert!(bytes[40..96].iter().all(|&byte| byte == 0));
@@ -51,10 +52,10 @@ impl<'a> Blob<'a> {
         assert_eq!(Sha256::digest([&header, directory].concat())[..], bytes[96..128]);
         let (mut sections, mut end) = (HashMap::new(), 128 + directory.len());
         for entry in directory.chunks_exact(96) {
-            let (kind, layer) = (u32_at(entry, 0), u32_at(entry, 4));
+            let (kind, layer, dtype) = (u32_at(entry, 0), u32_at(entry, 4), u32_at(entry, 8));
             let (offset, length) = (u64_at(entry, 32), u64_at(entry, 40));
             let (alignment, size) = match kind {
-                16 | 18 | 19 | 21 | 22 | 24 => (4096, 4),
+                16 | 18 | 19 | 21 | 22 | 24 => (4096, if dtype == 4 { 2 } else { 4 }),
                 2..=3 | 5..=7 | 11..=15 | 17 | 20 | 23 | 25..=27 => (64, 4),
                 _ => (64, 1),
             };
@@ -70,7 +71,7 @@ impl<'a> Blob<'a> {
                 _ => rows,
             };
             assert_eq!(length, rows * columns * size);
-            assert!(sections.insert((kind, layer), Section { columns, bytes: content }).is_none());
+            assert!(sections.insert((kind, layer), Section { dtype, columns, bytes: content }).is_none());
         }
         assert_eq!(end, bytes.len());
         Blob { sections }
@@ -80,17 +81,25 @@ impl<'a> Blob<'a> {
         &self.sections[&(kind, NONE)]
     }
 
-    /// "Panels".
     fn element(&self, kind: u32, layer: u32, row: usize, column: usize) -> f32 {
-        let section = &self.sections[&(kind, layer)];
-        f32_at(section.bytes, 4 * ((row / 16 * section.columns + column) * 16 + row % 16))
+        self.sections[&(kind, layer)].element(row / 16, row, column)
     }
 
     /// "Gate and up".
     fn gate_or_up(&self, layer: u32, up: bool, row: usize, column: usize) -> f32 {
-        let section = &self.sections[&(21, layer)];
-        let gate = (row / 16 * 2 * section.columns + column) * 16 + row % 16;
-        f32_at(section.bytes, 4 * (gate + if up { section.columns * 16 } else { 0 }))
+        self.sections[&(21, layer)].element(row / 16 * 2 + usize::from(up), row, column)
+    }
+}
+
+impl Section<'_> {
+    /// "Panels".
+    fn element(&self, panel: usize, row: usize, column: usize) -> f32 {
+        let panel = panel * self.columns * 16;
+        if self.dtype == 4 {
+            let number = panel + column / 2 * 32 + row % 16 * 2 + column % 2;
+            return f32::from_bits(u32::from(u16_at(self.bytes, 2 * number)) << 16);
+        }
+        f32_at(self.bytes, 4 * (panel + column * 16 + row % 16))
     }
 }
 
@@ -290,18 +299,26 @@ impl Checkpoint {
     }
 }
 
-fn tales_blob() -> Vec<u8> {
+fn tales_blob(dtype: &str) -> Vec<u8> {
     let temp = TempDir::new();
     let out = temp.join("tales.bin");
-    let outcome = run("smolconv", &[tales().as_os_str(), "-o".as_ref(), out.as_os_str()]);
+    let outcome = run(
+        "smolconv",
+        &[tales().as_os_str(), "-o".as_ref(), out.as_os_str(), "--dtype".as_ref(), dtype.as_ref()],
+    );
     assert_eq!(outcome.code, 0, "{outcome:?}");
     fs::read(out).unwrap()
 }
 
 #[test]
 fn weights_found_by_the_document_are_the_checkpoints() {
-    let (bytes, checkpoint) = (tales_blob(), Checkpoint::read(&tales().join("model.safetensors")));
-    let blob = Blob::read(&bytes);
+    for dtype in ["f32", "bf16"] {
+        compare_weights(&Blob::read(&tales_blob(dtype)));
+    }
+}
+
+fn compare_weights(blob: &Blob) {
+    let checkpoint = Checkpoint::read(&tales().join("model.safetensors"));
     for (row, column) in [(0, 0), (17, 3), (15, 191), (16, 0), (63, 100)] {
         let expect =
             |found: f32, name: &str| assert_eq!(found, checkpoint.element(name, row, column), "{name}");
@@ -321,7 +338,7 @@ fn weights_found_by_the_document_are_the_checkpoints() {
 
 #[test]
 fn text_encoded_by_the_document_has_the_runtimes_ids() {
-    compare_tokenizers("tales", &tales_blob());
+    compare_tokenizers("tales", &tales_blob("f32"));
     for name in ["gpt2", "llama3", "llama2-legacy", "llama2-normalized", "mistral", "metaspace-always"] {
         let json = fs::read(data(&format!("tokenizers/{name}.json"))).unwrap();
         let mut checkpoint = generated::Checkpoint::tiny(TensorDtype::F32);
@@ -372,7 +389,7 @@ fn compare_tokenizers(name: &str, bytes: &[u8]) {
 /// converter's version, is left out.
 #[test]
 fn the_documents_example_is_a_real_blob() {
-    let bytes = tales_blob();
+    let bytes = tales_blob("f32");
     let document =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../format-spec.md")).unwrap();
     let mut lines = 0;

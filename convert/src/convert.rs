@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::plan::{Spec, plan};
 use crate::progress::Progress;
-use crate::source::{self, Source};
+use crate::source::{self, Source, Tensor};
 use crate::temp_file::{self, TempFile};
-use crate::tensor_map::{self, Binding};
+use crate::tensor_map::{self, Binding, Part};
 use crate::tokenizer_json::TokenizerTables;
 use crate::verify::verify;
 use crate::write::{Content, Section, write};
@@ -69,6 +69,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
     let bindings = tensor_map::bind(&model.config, model.extras, &source)?;
     let dtype = options.dtype.unwrap_or_else(|| about_as_precise(&bindings));
+    check_columns(&bindings, dtype)?;
 
     let hashes = check::check(&source, dtype, progress)?;
     let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
@@ -88,14 +89,30 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
 }
 
 /// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
-/// matrix is of floats that have more. Quantised ones do not: their steps are wider than `bf16`'s.
+/// matrix is of floats that have more, or cannot be of bf16. Quantised ones have not: their steps are wider than `bf16`'s.
 fn about_as_precise(bindings: &[Binding]) -> Dtype {
-    let matrices = bindings.iter().filter(|binding| binding.kind.is_matrix());
-    let mut dtypes = matrices.flat_map(|binding| &binding.tensors).map(|part| part.tensor.dtype);
-    match dtypes.any(|dtype| matches!(dtype, source::Dtype::F32 | source::Dtype::F16)) {
+    let mut parts = bindings.iter().filter(|binding| binding.kind.is_matrix()).flat_map(|b| &b.tensors);
+    let is_precise = |part: &Part| matches!(part.tensor.dtype, source::Dtype::F32 | source::Dtype::F16);
+    match parts.any(is_precise) || odd_columns(bindings).is_some() {
         true => Dtype::F32,
         false => Dtype::Bf16,
     }
+}
+
+fn check_columns(bindings: &[Binding], dtype: Dtype) -> Result<()> {
+    match odd_columns(bindings) {
+        Some(Tensor { name, shape, .. }) if dtype == Dtype::Bf16 => Err(Error::tensor(
+            name,
+            format!("columns: expected an even number for bf16, found {} (f32 takes any)", shape[1]),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A matrix that cannot be of bf16, of which two columns lie together.
+fn odd_columns<'a>(bindings: &[Binding<'a>]) -> Option<&'a Tensor> {
+    let is_odd = |binding: &&Binding| binding.kind.is_matrix() && !binding.columns().is_multiple_of(2);
+    bindings.iter().find(is_odd).map(|binding| binding.tensors[0].tensor)
 }
 
 /// To a temporary file that gets its name once it was read back and found to be right.

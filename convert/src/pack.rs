@@ -1,4 +1,5 @@
-//! Tensor bytes to panels of f32: sixteen rows side by side, `[out/16][in][16]`.
+//! Tensor bytes to panels: sixteen rows side by side, `[out/16][in][16]`; of bf16, the numbers of two columns lie
+//! together, `[out/16][in/2][16][2]`.
 
 use std::ops::Range;
 
@@ -58,6 +59,17 @@ fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f3
     }
     rows.values = values;
     Ok(())
+}
+
+/// Panels of f32 to panels of bf16, of an even number of columns. Rounds to the nearest, ties to even; `check` has seen
+/// that all stay finite.
+pub fn in_bf16(panels: &[f32]) -> Vec<[u16; 2]> {
+    let columns = panels.as_chunks::<PANEL>().0.as_chunks::<2>().0;
+    let pair = |first, second| [first, second].map(|number| bf16::from_f32(number).to_bits());
+    let pairs = columns.par_iter().flat_map_iter(|[first, second]| {
+        first.iter().zip(second).map(move |(&first, &second)| pair(first, second))
+    });
+    pairs.collect()
 }
 
 /// Memory for rows on their way, used again for every panel that a thread packs.

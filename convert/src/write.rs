@@ -6,14 +6,12 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use half::bf16;
-use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use smolrun::format::{Dtype, Entry, Header};
 
 use crate::blocks::Blocks;
 use crate::error::{Error, Result};
-use crate::pack::{pack, pieces};
+use crate::pack::{in_bf16, pack, pieces};
 use crate::plan::{Plan, Spec};
 use crate::progress::Progress;
 use crate::source::Source;
@@ -44,7 +42,7 @@ struct Piece {
 enum Data {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
-    Halves(Vec<u16>),
+    Pairs(Vec<[u16; 2]>),
 }
 
 impl Data {
@@ -52,7 +50,7 @@ impl Data {
         match self {
             Data::Bytes(bytes) => bytes,
             Data::Floats(floats) => bytemuck::cast_slice(floats),
-            Data::Halves(halves) => bytemuck::cast_slice(halves),
+            Data::Pairs(pairs) => bytemuck::cast_slice(pairs),
         }
     }
 }
@@ -100,12 +98,9 @@ fn send_pieces(sections: &[Section], source: &Source, sender: SyncSender<Option<
     Ok(())
 }
 
-/// Rounded to the nearest, ties to even; `check` has seen that all stay finite.
 fn store_as(dtype: Dtype, floats: Vec<f32>) -> Data {
     match dtype {
-        Dtype::Bf16 => {
-            Data::Halves(floats.par_iter().map(|&float| bf16::from_f32(float).to_bits()).collect())
-        }
+        Dtype::Bf16 => Data::Pairs(in_bf16(&floats)),
         _ => Data::Floats(floats),
     }
 }

@@ -101,7 +101,7 @@ impl Blob {
             bytes[at + 64..at + 96].copy_from_slice(&Sha256::digest(&part.content));
         }
         bytes[..8].copy_from_slice(b"\x89SMOL\r\n\x1a");
-        bytes[10] = 1; // version 0.1
+        bytes[8] = 1; // version 1.0
         put_u32(&mut bytes, 12, HEADER_LEN as u32);
         let file_len = bytes.len() as u64;
         put_u64(&mut bytes, 16, file_len);

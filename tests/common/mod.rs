@@ -9,6 +9,7 @@ mod programs;
 mod temp_dir;
 mod terminal;
 mod tokenizer;
+pub mod versions;
 
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};

@@ -153,6 +153,9 @@ fn check_known(kind: Kind, entry: &Entry) -> Result<Dtype, String> {
         return Err(format!("offset {} is not a multiple of {align}", entry.offset));
     }
     let [rows, columns] = entry.shape;
+    if dtype == Dtype::Bf16 && !columns.is_multiple_of(2) {
+        return Err(format!("shape [{rows}, {columns}]: expected an even number of columns of bf16"));
+    }
     let expected = kind
         .byte_len(dtype, entry.shape)
         .ok_or_else(|| format!("shape [{rows}, {columns}]: its byte count does not fit 64 bits"))?;

@@ -10,7 +10,7 @@ pub enum Dtype {
     U32 = 2,
     /// IEEE 754 binary32.
     F32 = 3,
-    /// bfloat16: the upper half of a binary32.
+    /// bfloat16: the upper half of a binary32. In a matrix, those of two columns lie together.
     Bf16 = 4,
 }
 

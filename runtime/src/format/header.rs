@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use sha2::{Digest, Sha256};
 
 use super::error::{FormatError, Place};
-use super::layout::{ENTRY_LEN, HEADER_LEN, MAGIC, MAX_SECTIONS, OLDEST_MINOR, VERSION_MAJOR, VERSION_MINOR};
+use super::layout::{ENTRY_LEN, HEADER_LEN, MAGIC, MAX_SECTIONS, VERSION_MAJOR, VERSION_MINOR};
 
 /// The header as it lies in the file, all fields little-endian.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -67,9 +67,8 @@ impl Header {
         if header.magic != MAGIC {
             return Err(FormatError::Magic { found: header.magic });
         }
-        let version = (header.version_major, header.version_minor);
-        if version.0 != VERSION_MAJOR || version.1 < OLDEST_MINOR {
-            return Err(FormatError::Version { found: version });
+        if header.version_major != VERSION_MAJOR {
+            return Err(FormatError::Version { found: (header.version_major, header.version_minor) });
         }
         let expect = |field, expected: u64, found: u64| match expected == found {
             true => Ok(()),

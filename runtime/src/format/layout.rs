@@ -5,11 +5,9 @@ use super::dtype::Dtype;
 /// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
 pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
-pub const VERSION_MAJOR: u16 = 0;
-/// The minor version this crate writes; a reader accepts newer ones.
-pub const VERSION_MINOR: u16 = 3;
-/// The oldest minor version this crate reads. Before 1.0 a minor version may drop its predecessors.
-pub const OLDEST_MINOR: u16 = 1;
+pub const VERSION_MAJOR: u16 = 1;
+/// The minor version this crate writes; a reader accepts older and newer ones.
+pub const VERSION_MINOR: u16 = 0;
 
 /// Bytes of the header, at offset 0.
 pub const HEADER_LEN: usize = 128;

@@ -31,7 +31,7 @@ pub use self::header::Header;
 pub use self::layer_flags::LayerFlags;
 pub use self::layout::{
     CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
-    NO_LAYER, NO_TOKEN, OLDEST_MINOR, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
+    NO_LAYER, NO_TOKEN, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
 };
 pub use self::merges::{Merge, Merges};
 pub use self::text_rules::TextRules;

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::simd::{Block, Simd, entries};
-use super::{Bf16, F16, LANES};
+use super::{Bf16Pair, F16, LANES};
 
 /// The proof that this processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -41,33 +41,16 @@ impl Simd for Avx2 {
         unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from[8..].as_ptr())] }
     }
 
-    /// The even lanes, then the odd ones: a shift and a mask, where widening in order would shuffle.
     #[inline(always)]
-    fn load_bf16(self, from: &[Bf16; LANES]) -> [__m256; 2] {
-        // SAFETY: see above; 16 bf16 are one register, and the upper half of an f32 is its bf16.
+    fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [[__m256; 2]; 2] {
+        // SAFETY: see above; the upper half of an f32 is its bf16.
         unsafe {
-            let pairs = _mm256_loadu_si256(from.as_ptr().cast());
-            let upper = _mm256_and_si256(pairs, _mm256_set1_epi32(-1 << 16));
-            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)), _mm256_castsi256_ps(upper)]
-        }
-    }
-
-    #[inline(always)]
-    fn in_order(self, [even, odd]: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: see above.
-        unsafe {
-            let (low, high) = (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd));
-            [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
-        }
-    }
-
-    #[inline(always)]
-    fn in_bf16_order(self, [first, second]: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: see above.
-        unsafe {
-            let low = _mm256_permute2f128_ps::<0x20>(first, second);
-            let high = _mm256_permute2f128_ps::<0x31>(first, second);
-            [_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high)]
+            let load = |from: &[Bf16Pair]| _mm256_loadu_si256(from.as_ptr().cast());
+            let pairs = [load(from), load(&from[8..])];
+            let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
+            let upper = _mm256_set1_epi32(-1 << 16);
+            let second = |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+            [pairs.map(first), pairs.map(second)]
         }
     }
 

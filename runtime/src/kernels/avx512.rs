@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::simd::{Block, Simd, entries};
-use super::{Bf16, F16, LANES};
+use super::{Bf16Pair, F16, LANES};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +45,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load_bf16(self, from: &[Bf16; LANES]) -> __m512 {
+    fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [__m512; 2] {
         // SAFETY: see above; the upper half of an f32 is its bf16.
         unsafe {
-            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+            let pairs = _mm512_loadu_si512(from.as_ptr().cast());
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(-1 << 16));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
         }
     }
 

@@ -1,14 +1,14 @@
-//! The 16-bit numbers that kernels read: bf16 (weights) and IEEE 754 binary16 (keys and values).
+//! The 16-bit numbers that kernels read: bf16 in pairs (weights) and IEEE 754 binary16 (keys and values).
 
 use bytemuck::{Pod, Zeroable};
 
 use super::simd::Simd;
 use super::{Element, LANES};
 
-/// The upper half of an f32.
+/// The weights of two inputs in turn, each the upper half of an f32: the first in the lower half of the word.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(transparent)]
-pub(crate) struct Bf16(pub(super) u16);
+pub(crate) struct Bf16Pair(pub(super) u32);
 
 /// IEEE 754 binary16. Only finite ones are made.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -40,36 +40,40 @@ impl F16 {
     }
 }
 
-impl Element for Bf16 {
+impl Bf16Pair {
+    /// Exact: a shift for the first, a mask for the second.
     #[inline(always)]
-    fn widen(lanes: &[Bf16; LANES]) -> [f32; LANES] {
-        lanes.map(|x| f32::from_bits(u32::from(x.0) << 16))
+    pub(super) fn to_f32(self) -> [f32; 2] {
+        [f32::from_bits(self.0 << 16), f32::from_bits(self.0 & 0xffff_0000)]
+    }
+}
+
+impl Element for Bf16Pair {
+    const INPUTS: usize = 2;
+    type Numbers<T: Copy> = [T; 2];
+
+    #[inline(always)]
+    fn widen(self) -> [f32; 2] {
+        self.to_f32()
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, lanes: &[Bf16; LANES]) -> S::Lanes {
+    fn load<S: Simd>(simd: S, lanes: &[Bf16Pair; LANES]) -> [S::Lanes; 2] {
         simd.load_bf16(lanes)
-    }
-
-    #[inline(always)]
-    fn load_sums<S: Simd>(simd: S, sums: &[f32; LANES]) -> S::Lanes {
-        simd.in_bf16_order(simd.load(sums))
-    }
-
-    #[inline(always)]
-    fn store_sums<S: Simd>(simd: S, sums: S::Lanes, to: &mut [f32; LANES]) {
-        simd.store(simd.in_order(sums), to);
     }
 }
 
 impl Element for F16 {
+    const INPUTS: usize = 1;
+    type Numbers<T: Copy> = [T; 1];
+
     #[inline(always)]
-    fn widen(lanes: &[F16; LANES]) -> [f32; LANES] {
-        lanes.map(F16::to_f32)
+    fn widen(self) -> [f32; 1] {
+        [self.to_f32()]
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, lanes: &[F16; LANES]) -> S::Lanes {
-        simd.load_f16(lanes)
+    fn load<S: Simd>(simd: S, lanes: &[F16; LANES]) -> [S::Lanes; 1] {
+        [simd.load_f16(lanes)]
     }
 }

@@ -48,9 +48,9 @@ impl<S: Simd> Product<'_, S> {
             done += self.streams::<E, 4>(w, y);
         }
         if S::STREAMS >= 2 {
-            done += self.streams::<E, 2>(&w[done * self.inputs..], &mut y[done..]);
+            done += self.streams::<E, 2>(&w[done * self.depth::<E>()..], &mut y[done..]);
         }
-        self.streams::<E, 1>(&w[done * self.inputs..], &mut y[done..]);
+        self.streams::<E, 1>(&w[done * self.depth::<E>()..], &mut y[done..]);
     }
 
     /// `P` runs of as many panels, for one row; returns how many panels that were.
@@ -60,7 +60,7 @@ impl<S: Simd> Product<'_, S> {
         for first in 0..run {
             let (mut panels, mut sums) = ([w; P], [[0.0; LANES]; P]);
             for p in 0..P {
-                panels[p] = &w[(first + p * run) * self.inputs..][..self.inputs];
+                panels[p] = &w[(first + p * run) * self.depth::<E>()..][..self.depth::<E>()];
                 sums[p] = y[first + p * run];
             }
             self.block::<E, 1, P>(panels, 0, &mut sums);
@@ -77,15 +77,15 @@ impl<S: Simd> Product<'_, S> {
         if self.rows <= 3 && S::STREAMS >= 4 {
             let pairs = y.len() / (2 * self.rows);
             let (paired, last) = y.split_at_mut(pairs * 2 * self.rows);
-            for (w, y) in w.chunks_exact(2 * self.inputs).zip(paired.chunks_exact_mut(2 * self.rows)) {
+            for (w, y) in w.chunks_exact(2 * self.depth::<E>()).zip(paired.chunks_exact_mut(2 * self.rows)) {
                 match self.rows {
                     2 => self.block::<E, 2, 2>(self.panels(w), 0, y),
                     _ => self.block::<E, 3, 2>(self.panels(w), 0, y),
                 }
             }
-            (w, y) = (&w[pairs * 2 * self.inputs..], last);
+            (w, y) = (&w[pairs * 2 * self.depth::<E>()..], last);
         }
-        for (w, y) in w.chunks_exact(self.inputs).zip(y.chunks_exact_mut(self.rows)) {
+        for (w, y) in w.chunks_exact(self.depth::<E>()).zip(y.chunks_exact_mut(self.rows)) {
             self.rest(self.panels::<E, 1>(w), 0, y);
         }
     }
@@ -99,16 +99,17 @@ impl<S: Simd> Product<'_, S> {
     ) {
         let mut buffer = [[0.0; LANES]; 2 * DEPTH];
         let (x, inputs, accumulate) = (self.x, self.inputs, self.accumulate);
-        for (w, y) in w.chunks(P * inputs).zip(y.chunks_mut(P * self.rows)) {
+        let depth = self.depth::<E>();
+        for (w, y) in w.chunks(P * depth).zip(y.chunks_mut(P * self.rows)) {
             for start in (0..inputs).step_by(DEPTH) {
                 self.inputs = DEPTH.min(inputs - start);
                 self.x = &x[start / LANES * self.rows..];
                 self.accumulate = accumulate || start > 0;
                 let mut buffers = buffer.chunks_exact_mut(DEPTH);
                 let mut panels = [[].as_slice(); P];
-                for (panel, w) in panels.iter_mut().zip(w.chunks_exact(inputs)) {
+                for (panel, w) in panels.iter_mut().zip(w.chunks_exact(depth)) {
                     let buffer = buffers.next().unwrap_or_default();
-                    *panel = E::widened(self.simd, &w[start..][..self.inputs], buffer);
+                    *panel = E::widened(self.simd, &w[start / E::INPUTS..][..self.depth::<E>()], buffer);
                 }
                 if y.len() == P * self.rows {
                     self.row_blocks::<R, P>(panels, y);
@@ -167,7 +168,7 @@ impl<S: Simd> Product<'_, S> {
         if self.accumulate {
             for (p, y) in y.chunks_exact(self.rows).enumerate() {
                 for (sums, y) in sums.iter_mut().zip(&y[first..]) {
-                    sums[p] = E::load_sums(simd, y);
+                    sums[p] = simd.load(y);
                 }
             }
         }
@@ -175,41 +176,58 @@ impl<S: Simd> Product<'_, S> {
         let steps = self.inputs / LANES;
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * self.rows);
-            let mut w: [&[[E; LANES]; LANES]; P] = [rows_of(panels[0], step * LANES); P];
-            for p in 1..P {
-                w[p] = rows_of(panels[p], step * LANES);
+            let mut w = [[].as_slice(); P];
+            for p in 0..P {
+                w[p] = &panels[p][step * LANES / E::INPUTS..][..LANES / E::INPUTS];
             }
-            for i in 0..LANES {
-                for p in 0..P {
-                    let weights = E::load(simd, &w[p][i]);
-                    for r in 0..R {
-                        sums[r][p] = simd.fma(sums[r][p], weights, x[r][i]);
-                    }
+            for i in (0..LANES).step_by(E::INPUTS) {
+                for (p, w) in w.iter().enumerate() {
+                    self.add_products(&w[i / E::INPUTS], p, x, i, &mut sums);
                 }
             }
         }
-        for input in steps * LANES..self.inputs {
+        for input in (steps * LANES..self.inputs).step_by(E::INPUTS) {
             let x: &[[f32; LANES]; R] = rows_of(x, steps * self.rows);
-            for p in 0..P {
-                let weights = E::load(simd, &panels[p][input]);
-                for r in 0..R {
-                    sums[r][p] = simd.fma(sums[r][p], weights, x[r][input % LANES]);
-                }
+            for (p, panel) in panels.iter().enumerate() {
+                self.add_products(&panel[input / E::INPUTS], p, x, input % LANES, &mut sums);
             }
         }
         for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
             for (sums, y) in sums.iter().zip(&mut y[first..]) {
-                E::store_sums(simd, sums[p], y);
+                simd.store(sums[p], y);
             }
         }
     }
 
+    /// Adds the products of one row of panel `p` and input `first` of `x`, or that and the next.
+    #[inline(always)]
+    fn add_products<E: Element, const R: usize, const P: usize>(
+        &self,
+        w: &[E; LANES],
+        p: usize,
+        x: &[[f32; LANES]; R],
+        first: usize,
+        sums: &mut [[S::Lanes; P]; R],
+    ) {
+        for (i, weights) in E::load(self.simd, w).into_iter().enumerate() {
+            for r in 0..R {
+                sums[r][p] = self.simd.fma(sums[r][p], weights, x[r][first + i]);
+            }
+        }
+    }
+
+    /// Rows of a panel: its inputs, or pairs of them.
+    #[inline(always)]
+    fn depth<E: Element>(&self) -> usize {
+        self.inputs / E::INPUTS
+    }
+
     /// Cuts `P` panels apart.
     #[inline(always)]
-    fn panels<'w, E, const P: usize>(&self, w: &'w [[E; LANES]]) -> [&'w [[E; LANES]]; P] {
+    fn panels<'w, E: Element, const P: usize>(&self, w: &'w [[E; LANES]]) -> [&'w [[E; LANES]]; P] {
         let mut panels = [w; P];
         for (p, panel) in panels.iter_mut().enumerate() {
-            *panel = &w[p * self.inputs..][..self.inputs];
+            *panel = &w[p * self.depth::<E>()..][..self.depth::<E>()];
         }
         panels
     }

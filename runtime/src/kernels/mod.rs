@@ -1,7 +1,7 @@
 //! The arithmetic, once per instruction set.
 //!
-//! **Layout.** A matrix `[out, in]` lies in panels: 16 output rows side by side, `[out/16][in][16]`. Activations lie the
-//! same way, `[features/16][rows][16]`, one row per token: the output of one product is the input of the next as it
+//! **Layout.** A matrix `[out, in]` lies in panels: 16 output rows side by side, `[out/16][in][16]`; of bf16, the weights
+//! of two inputs lie together, `[out/16][in/2][16][2]`. Activations lie the same way, `[features/16][rows][16]`, one row per token: the output of one product is the input of the next as it
 //! is, a worker that owns some panels owns one contiguous piece of the output, and for one row it is a plain vector.
 //! Features past the last are zero.
 //!
@@ -52,7 +52,7 @@ mod tests;
 
 use self::simd::Simd;
 
-pub(crate) use self::half::{Bf16, F16};
+pub(crate) use self::half::{Bf16Pair, F16};
 pub(crate) use self::math::sin_cos;
 use crate::error::{Error, Result};
 
@@ -241,12 +241,12 @@ impl Kernels {
     }
 }
 
-/// Some panels of a matrix: `[out/16][inputs][16]`.
+/// Some panels of a matrix: `[out/16][inputs][16]`, or `[out/16][inputs/2][16]` pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Panels<'a> {
     /// The numbers.
     pub data: Elements<'a>,
-    /// Columns of the matrix.
+    /// Columns of the matrix; an even number where they lie in pairs.
     pub inputs: usize,
 }
 
@@ -254,50 +254,50 @@ pub(crate) struct Panels<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Elements<'a> {
     F32(&'a [f32]),
-    Bf16(&'a [Bf16]),
+    Bf16(&'a [Bf16Pair]),
     F16(&'a [F16]),
 }
 
-/// What a kernel can read weights from.
+/// What a kernel can read weights from: the numbers of one input, or of several in turn, for one output.
 trait Element: Copy {
+    /// How many inputs.
+    const INPUTS: usize;
+    /// One `T` for each of them.
+    type Numbers<T: Copy>: AsRef<[T]> + IntoIterator<Item = T>;
+
     /// The same numbers as f32, exactly.
-    fn widen(lanes: &[Self; LANES]) -> [f32; LANES];
-    /// The same in registers, in an order that sums keep to.
-    fn load<S: Simd>(simd: S, lanes: &[Self; LANES]) -> S::Lanes;
-    /// Sums in that order.
-    #[inline(always)]
-    fn load_sums<S: Simd>(simd: S, sums: &[f32; LANES]) -> S::Lanes {
-        simd.load(sums)
-    }
-    /// Sums from that order.
-    #[inline(always)]
-    fn store_sums<S: Simd>(simd: S, sums: S::Lanes, to: &mut [f32; LANES]) {
-        simd.store(sums, to);
-    }
-    /// The same for many lanes: themselves, or written to `buffer`, which is at least as long.
+    fn widen(self) -> Self::Numbers<f32>;
+    /// Those of a panel's 16 outputs in registers.
+    fn load<S: Simd>(simd: S, lanes: &[Self; LANES]) -> Self::Numbers<S::Lanes>;
+    /// Many panel rows as f32, `[inputs][16]`: themselves, or written to `buffer`, which is at least as long.
     #[inline(always)]
     fn widened<'a, S: Simd>(
         simd: S,
         panel: &'a [[Self; LANES]],
         buffer: &'a mut [[f32; LANES]],
     ) -> &'a [[f32; LANES]] {
-        let wide = &mut buffer[..panel.len()];
-        for (lanes, wide) in panel.iter().zip(wide.iter_mut()) {
-            Self::store_sums(simd, Self::load(simd, lanes), wide);
+        let wide = &mut buffer[..panel.len() * Self::INPUTS];
+        for (lanes, wide) in panel.iter().zip(wide.chunks_exact_mut(Self::INPUTS)) {
+            for (numbers, wide) in Self::load(simd, lanes).into_iter().zip(wide) {
+                simd.store(numbers, wide);
+            }
         }
         wide
     }
 }
 
 impl Element for f32 {
+    const INPUTS: usize = 1;
+    type Numbers<T: Copy> = [T; 1];
+
     #[inline(always)]
-    fn widen(lanes: &[f32; LANES]) -> [f32; LANES] {
-        *lanes
+    fn widen(self) -> [f32; 1] {
+        [self]
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, lanes: &[f32; LANES]) -> S::Lanes {
-        simd.load(lanes)
+    fn load<S: Simd>(simd: S, lanes: &[f32; LANES]) -> [S::Lanes; 1] {
+        [simd.load(lanes)]
     }
 
     #[inline(always)]
@@ -320,7 +320,7 @@ impl<'a> Panels<'a> {
     pub(crate) fn len(self) -> usize {
         match self.data {
             Elements::F32(data) => data.len(),
-            Elements::Bf16(data) => data.len(),
+            Elements::Bf16(data) => 2 * data.len(),
             Elements::F16(data) => data.len(),
         }
     }
@@ -331,7 +331,7 @@ impl<'a> Panels<'a> {
         let range = first * panel..(first + count) * panel;
         let data = match self.data {
             Elements::F32(data) => Elements::F32(&data[range]),
-            Elements::Bf16(data) => Elements::Bf16(&data[range]),
+            Elements::Bf16(data) => Elements::Bf16(&data[range.start / 2..range.end / 2]),
             Elements::F16(data) => Elements::F16(&data[range]),
         };
         Panels { data, ..self }
@@ -348,12 +348,12 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// See [`Panels::copy_row`]: the row is lane `lane` of `panel`, `[inputs][16]`.
+/// See [`Panels::copy_row`]: the row is lane `lane` of `panel`.
 fn copy_lane<E: Element>(panel: &[E], lane: usize, out: &mut [f32], rows: usize, column: usize) {
-    let inputs = panel.as_chunks::<LANES>().0;
+    let values = panel.as_chunks::<LANES>().0.iter().flat_map(|lanes| lanes[lane].widen());
+    let inputs = panel.len() / LANES * E::INPUTS;
     // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
-    let padding = std::iter::repeat_n(0.0, inputs.len().next_multiple_of(LANES) - inputs.len());
-    let values = inputs.iter().map(|lanes| E::widen(lanes)[lane]);
+    let padding = std::iter::repeat_n(0.0, inputs.next_multiple_of(LANES) - inputs);
     for (i, value) in values.chain(padding).enumerate() {
         out[(i / LANES * rows + column) * LANES + i % LANES] = value;
     }

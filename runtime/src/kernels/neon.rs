@@ -5,7 +5,7 @@ use std::arch::{asm, is_aarch64_feature_detected};
 use std::array;
 
 use super::simd::{Block, Simd, entries};
-use super::{Bf16, F16, LANES};
+use super::{Bf16Pair, F16, LANES};
 
 /// The proof that this processor has NEON.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +41,16 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn load_bf16(self, from: &[Bf16; LANES]) -> [float32x4_t; 4] {
+    fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [[float32x4_t; 4]; 2] {
         // SAFETY: see above; the upper half of an f32 is its bf16.
-        array::from_fn(|i| unsafe {
-            vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from[4 * i..].as_ptr().cast())))
-        })
+        unsafe {
+            let pairs: [_; 4] = array::from_fn(|i| vld1q_u32(from[4 * i..].as_ptr().cast()));
+            let upper = vdupq_n_u32(0xffff_0000);
+            [
+                pairs.map(|pairs| vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs))),
+                pairs.map(|pairs| vreinterpretq_f32_u32(vandq_u32(pairs, upper))),
+            ]
+        }
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
-use super::{Bf16, Element, F16, LANES, math};
+use super::{Bf16Pair, Element, F16, LANES, math};
 
 pub(super) use math::{add, inverse_rms, scale_rows, silu_mul, softmax};
 
@@ -9,7 +9,7 @@ pub(super) fn matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &m
 }
 
 pub(super) fn matmul_bf16(
-    w: &[Bf16],
+    w: &[Bf16Pair],
     inputs: usize,
     x: &[f32],
     rows: usize,
@@ -36,15 +36,17 @@ pub(super) fn multiply_adds(rounds: usize, sums: &mut [f32]) {
 }
 
 fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
-    let panels = w.chunks_exact(inputs * LANES);
+    let panels = w.chunks_exact(inputs / E::INPUTS * LANES);
     for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {
         for (row, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             let mut sums = if accumulate { *y } else { [0.0; LANES] };
-            for (input, weights) in panel.as_chunks::<LANES>().0.iter().enumerate() {
-                let weights = E::widen(weights);
-                let x = x[(input / LANES * rows + row) * LANES + input % LANES];
-                for lane in 0..LANES {
-                    sums[lane] = weights[lane].mul_add(x, sums[lane]);
+            for (step, weights) in panel.as_chunks::<LANES>().0.iter().enumerate() {
+                let weights = weights.map(E::widen);
+                for (i, input) in (step * E::INPUTS..).take(E::INPUTS).enumerate() {
+                    let x = x[(input / LANES * rows + row) * LANES + input % LANES];
+                    for lane in 0..LANES {
+                        sums[lane] = weights[lane].as_ref()[i].mul_add(x, sums[lane]);
+                    }
                 }
             }
             *y = sums;

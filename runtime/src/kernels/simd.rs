@@ -1,6 +1,6 @@
 //! What an instruction set must bring along for the matrix product, and how its entry points are compiled.
 
-use super::{Bf16, F16, LANES};
+use super::{Bf16Pair, F16, LANES};
 
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
@@ -17,18 +17,8 @@ pub(super) trait Simd: Copy {
 
     fn zero(self) -> Self::Lanes;
     fn load(self, from: &[f32; LANES]) -> Self::Lanes;
-    /// In the order that this set widens them fastest in, see [`Simd::in_order`].
-    fn load_bf16(self, from: &[Bf16; LANES]) -> Self::Lanes;
-    /// Brings lanes of [`Simd::load_bf16`], or sums of their products, into the panel's order.
-    #[inline(always)]
-    fn in_order(self, lanes: Self::Lanes) -> Self::Lanes {
-        lanes
-    }
-    /// The way back.
-    #[inline(always)]
-    fn in_bf16_order(self, lanes: Self::Lanes) -> Self::Lanes {
-        lanes
-    }
+    /// Of the first input, and of the second.
+    fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [Self::Lanes; 2];
     fn load_f16(self, from: &[F16; LANES]) -> Self::Lanes;
     fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
     /// `sums + weights * x`, rounded once.
@@ -55,7 +45,7 @@ macro_rules! entries {
             matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
             = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
             $crate::kernels::simd::entry! { $set, $features,
-            matmul_bf16(w: &[Bf16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
+            matmul_bf16(w: &[Bf16Pair], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
             = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
             $crate::kernels::simd::entry! { $set, $features,
             matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)

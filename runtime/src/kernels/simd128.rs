@@ -5,7 +5,7 @@ use std::arch::wasm32::*;
 use std::array;
 
 use super::simd::{Block, Simd, entries};
-use super::{Bf16, F16, LANES};
+use super::{Bf16Pair, F16, LANES};
 
 /// The proof that this module is compiled for SIMD128.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +56,11 @@ impl Simd for Simd128 {
     }
 
     #[inline(always)]
-    fn load_bf16(self, from: &[Bf16; LANES]) -> [v128; 4] {
+    fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [[v128; 4]; 2] {
         // SAFETY: see above; the upper half of an f32 is its bf16.
-        array::from_fn(|i| unsafe { u32x4_shl(u32x4_load_extend_u16x4(from[4 * i..].as_ptr().cast()), 16) })
+        let pairs: [_; 4] = array::from_fn(|i| unsafe { v128_load(from[4 * i..].as_ptr().cast()) });
+        let upper = u32x4_splat(0xffff_0000);
+        [pairs.map(|pairs| u32x4_shl(pairs, 16)), pairs.map(|pairs| v128_and(pairs, upper))]
     }
 
     #[inline(always)]

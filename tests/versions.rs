@@ -1,0 +1,42 @@
+//! The promise of `format-spec.md`: blobs of every released version are read, and mean what they meant.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+use smol_tests::common::data;
+use smol_tests::common::versions::reading;
+use smolrun::Model;
+use smolrun::format::Kind;
+
+/// `tests/data/blobs/VERSION/NAME.bin` was written by the converter of that version, and `NAME.json` by its day's reader.
+#[test]
+fn blobs_of_every_released_version_mean_what_they_meant() {
+    let mut names = Vec::new();
+    for version in fs::read_dir(data("blobs")).unwrap().map(|entry| entry.unwrap()) {
+        for blob in fs::read_dir(version.path()).unwrap().map(|entry| entry.unwrap().path()) {
+            if blob.extension().is_some_and(|extension| extension == "bin") {
+                let expected = fs::read(blob.with_extension("json")).unwrap();
+                let expected: Value = serde_json::from_slice(&expected).unwrap();
+                assert_eq!(expected["version"], *version.file_name().to_string_lossy());
+                assert_eq!(reading(&blob), expected, "{}", blob.display());
+                names.push(blob);
+            }
+        }
+    }
+    assert!(names.len() >= 5, "{names:?}");
+}
+
+#[test]
+fn the_blobs_of_1_0_have_sections_of_every_kind_of_1_0() {
+    let mut kinds = BTreeSet::new();
+    for entry in fs::read_dir(data("blobs/1.0")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "bin") {
+            let model = Model::read(path).unwrap();
+            kinds.extend(model.layout().sections.iter().filter_map(|section| section.kind).map(Kind::code));
+        }
+    }
+    let expected: BTreeSet<u32> = (1..=27).collect();
+    assert_eq!(kinds, expected);
+}
