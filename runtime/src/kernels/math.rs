@@ -2,6 +2,9 @@
 //! set compiles these bodies for itself (`#[inline(always)]` into a function with its target features), so the
 //! compiler chooses the instructions and IEEE 754 fixes the bits.
 
+use std::hint::black_box;
+use std::ops::Range;
+
 use super::LANES;
 
 type Lanes = [f32; LANES];
@@ -95,60 +98,45 @@ pub(super) fn silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32]) {
     }
 }
 
-/// Rows whose running values are kept together, while the scores are read panel by panel as they lie.
-const SOFTMAX_ROWS: usize = 8;
-
+// Its loops are over indices, and what they sum up goes through `black_box`: else LLVM carries the halving of `join_lanes`
+// back into them, lane by lane, which costs twice their time.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 pub(super) fn softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, window: usize, scale: f32) {
     let scores = scores.as_chunks_mut::<LANES>().0;
-    for first in (0..rows).step_by(SOFTMAX_ROWS) {
-        let group = first..rows.min(first + SOFTMAX_ROWS);
-        let ends: [usize; SOFTMAX_ROWS] = std::array::from_fn(|row| len + (first + row) % tokens);
-        let mut most = [[f32::NEG_INFINITY; LANES]; SOFTMAX_ROWS];
-        for (panel, scores) in scores.chunks_exact_mut(rows).enumerate() {
-            for ((end, scores), most) in ends.into_iter().zip(&mut scores[group.clone()]).zip(&mut most) {
-                let [first, end] =
-                    [end.saturating_sub(window), end].map(|position| position.saturating_sub(panel * LANES));
-                scale_and_mask(scores, scale, first, end);
-                for lane in 0..LANES {
-                    most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
-                }
+    for row in 0..rows {
+        let end = len + row % tokens;
+        mask(scores, rows, row, end.saturating_sub(window)..end);
+        let mut most = [f32::NEG_INFINITY; LANES];
+        for scores in scores.iter_mut().skip(row).step_by(rows) {
+            for lane in 0..LANES {
+                scores[lane] *= scale;
+                most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
             }
         }
-        let most = most.map(|most| join_lanes(most, |a, b| if a > b { a } else { b }));
-        let mut sums = [[0.0f32; LANES]; SOFTMAX_ROWS];
-        for scores in scores.chunks_exact_mut(rows) {
-            for ((scores, most), sums) in scores[group.clone()].iter_mut().zip(most).zip(&mut sums) {
-                for lane in 0..LANES {
-                    let e = exp(scores[lane] - most);
-                    scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
-                    sums[lane] += scores[lane];
-                }
+        let most = join_lanes(black_box(most), |a, b| if a > b { a } else { b });
+        let mut sums = [0.0f32; LANES];
+        for scores in scores.iter_mut().skip(row).step_by(rows) {
+            for lane in 0..LANES {
+                let e = exp(scores[lane] - most);
+                scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
+                sums[lane] += scores[lane];
             }
         }
-        let inverses = sums.map(|sums| 1.0 / join_lanes(sums, |a, b| a + b));
-        for scores in scores.chunks_exact_mut(rows) {
-            for (scores, inverse) in scores[group.clone()].iter_mut().zip(inverses) {
-                #[allow(clippy::needless_range_loop)] // over an iterator LLVM makes masked moves of it
-                for lane in 0..LANES {
-                    scores[lane] *= inverse;
-                }
+        let inverse = 1.0 / join_lanes(black_box(sums), |a, b| a + b);
+        for scores in scores.iter_mut().skip(row).step_by(rows) {
+            for lane in 0..LANES {
+                scores[lane] *= inverse;
             }
         }
     }
 }
 
-/// Scales those of 16 scores from `first` to before `end`; the others can not be the largest, nor count.
+/// Makes sure that the positions which row `row` does not see are never the largest, nor count.
 #[inline(always)]
-fn scale_and_mask(scores: &mut Lanes, scale: f32, first: usize, end: usize) {
-    for score in scores.iter_mut() {
-        *score *= scale;
-    }
-    if end < LANES {
-        scores[end..].fill(f32::NEG_INFINITY);
-    }
-    if first > 0 {
-        scores[..first.min(LANES)].fill(f32::NEG_INFINITY);
+fn mask(scores: &mut [Lanes], rows: usize, row: usize, seen: Range<usize>) {
+    for position in (0..seen.start).chain(seen.end..scores.len() / rows * LANES) {
+        scores[position / LANES * rows + row][position % LANES] = f32::NEG_INFINITY;
     }
 }
 
