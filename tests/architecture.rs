@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use smol_tests::common::repository;
 
 /// Modules of the runtime, and those of its own that each may use.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("bench", &["kernels", "storage"]),
     ("format", &[]),
     ("storage", &[]),
     ("kernels", &["error", "format"]),

@@ -19,6 +19,9 @@
 //!
 //! The library never prints, exits or panics on a bad file or argument: everything it has to say is an [`Error`].
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod error;
 pub mod format;
 mod generate;

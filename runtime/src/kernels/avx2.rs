@@ -45,12 +45,15 @@ impl Simd for Avx2 {
     fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [[__m256; 2]; 2] {
         // SAFETY: see above; the upper half of an f32 is its bf16.
         unsafe {
-            let load = |from: &[Bf16Pair]| _mm256_loadu_si256(from.as_ptr().cast());
-            let pairs = [load(from), load(&from[8..])];
-            let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
+            let low = _mm256_loadu_si256(from.as_ptr().cast());
+            let high = _mm256_loadu_si256(from[8..].as_ptr().cast());
+            let first = [_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)];
             let upper = _mm256_set1_epi32(-1 << 16);
-            let second = |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
-            [pairs.map(first), pairs.map(second)]
+            let second = [_mm256_and_si256(low, upper), _mm256_and_si256(high, upper)];
+            [
+                [_mm256_castsi256_ps(first[0]), _mm256_castsi256_ps(first[1])],
+                [_mm256_castsi256_ps(second[0]), _mm256_castsi256_ps(second[1])],
+            ]
         }
     }
 

@@ -180,38 +180,32 @@ impl<S: Simd> Product<'_, S> {
             for p in 0..P {
                 w[p] = &panels[p][step * LANES / E::INPUTS..][..LANES / E::INPUTS];
             }
-            for i in (0..LANES).step_by(E::INPUTS) {
-                for (p, w) in w.iter().enumerate() {
-                    self.add_products(&w[i / E::INPUTS], p, x, i, &mut sums);
+            for i in 0..LANES / E::INPUTS {
+                for p in 0..P {
+                    let weights = E::load(simd, &w[p][i]);
+                    for k in 0..E::INPUTS {
+                        for r in 0..R {
+                            sums[r][p] = simd.fma(sums[r][p], weights.as_ref()[k], x[r][i * E::INPUTS + k]);
+                        }
+                    }
                 }
             }
         }
-        for input in (steps * LANES..self.inputs).step_by(E::INPUTS) {
+        for i in steps * LANES / E::INPUTS..self.depth::<E>() {
             let x: &[[f32; LANES]; R] = rows_of(x, steps * self.rows);
-            for (p, panel) in panels.iter().enumerate() {
-                self.add_products(&panel[input / E::INPUTS], p, x, input % LANES, &mut sums);
+            for p in 0..P {
+                let weights = E::load(simd, &panels[p][i]);
+                for k in 0..E::INPUTS {
+                    for r in 0..R {
+                        sums[r][p] =
+                            simd.fma(sums[r][p], weights.as_ref()[k], x[r][(i * E::INPUTS + k) % LANES]);
+                    }
+                }
             }
         }
         for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
             for (sums, y) in sums.iter().zip(&mut y[first..]) {
                 simd.store(sums[p], y);
-            }
-        }
-    }
-
-    /// Adds the products of one row of panel `p` and input `first` of `x`, or that and the next.
-    #[inline(always)]
-    fn add_products<E: Element, const R: usize, const P: usize>(
-        &self,
-        w: &[E; LANES],
-        p: usize,
-        x: &[[f32; LANES]; R],
-        first: usize,
-        sums: &mut [[S::Lanes; P]; R],
-    ) {
-        for (i, weights) in E::load(self.simd, w).into_iter().enumerate() {
-            for r in 0..R {
-                sums[r][p] = self.simd.fma(sums[r][p], weights, x[r][first + i]);
             }
         }
     }

@@ -278,8 +278,9 @@ trait Element: Copy {
     ) -> &'a [[f32; LANES]] {
         let wide = &mut buffer[..panel.len() * Self::INPUTS];
         for (lanes, wide) in panel.iter().zip(wide.chunks_exact_mut(Self::INPUTS)) {
-            for (numbers, wide) in Self::load(simd, lanes).into_iter().zip(wide) {
-                simd.store(numbers, wide);
+            let numbers = Self::load(simd, lanes);
+            for (numbers, wide) in numbers.as_ref().iter().zip(wide) {
+                simd.store(*numbers, wide);
             }
         }
         wide
