@@ -7,8 +7,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly blob=target/other/tales.bin
-mkdir -p target/other
+readonly out=target/other
+readonly blob=$out/tales.bin
+mkdir -p "$out"
 
 step() { printf '\n== %s\n' "$*" >&2; }
 
@@ -16,6 +17,38 @@ install() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
     step "${*:2}, by apt"
     apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
+}
+
+unit_tests() { # TARGET
+    cargo test --locked --release --target "$1" -p smolrun --no-default-features --lib kernels
+}
+
+same_logits() { # TARGET SETS: the sets that must give the same bits
+    local found
+    found=$(cargo run --locked --release --quiet --target "$1" -p smolrun --no-default-features \
+        --example hash_logits -- "$PWD/$blob" 1 300)
+    echo "$found"
+    [[ $(grep -cx "${expected%% *} \($2\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
+        echo "scripts/test_targets.sh: $1: expected ${expected%% *} of each of $2" >&2
+        return 1
+    }
+}
+
+neon() {
+    step "neon"
+    unit_tests aarch64-unknown-linux-gnu
+    same_logits aarch64-unknown-linux-gnu 'neon\|scalar'
+}
+
+wasm() {
+    step "wasm with relaxed SIMD"
+    export RUSTFLAGS='-C target-feature=+simd128,+relaxed-simd'
+    unit_tests wasm32-wasip1
+    same_logits wasm32-wasip1 'simd128\|scalar'
+    # Without relaxed SIMD there is no fused multiply-add: the one set whose bits are its own.
+    step "wasm without relaxed SIMD"
+    export RUSTFLAGS='-C target-feature=+simd128'
+    unit_tests wasm32-wasip1
 }
 
 install aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -31,31 +64,22 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch
 relaxed=$(node --v8-options | grep -o -- '--experimental-wasm-relaxed-simd' | head -1 || true)
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scripts/run_wasi.mjs"
 
-cargo run --locked --release --quiet -p smolconv -- models/tales-4m -o "$blob" --force
-expected=$(cargo run --locked --release --quiet -p smolrun --example hash_logits -- "$blob" 2 300)
+# As scripts/test.sh has built them: with a test beside them, the dependencies' features are those of `cargo test`.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+cargo build --locked --release --quiet --workspace --bins --examples --test registry
+readonly built=${CARGO_TARGET_DIR:-target}/release
+"$built/smolconv" models/tales-4m -o "$blob" --force
+expected=$("$built/examples/hash_logits" "$blob" 2 300)
 echo "$expected"
 expected=$(head -1 <<<"$expected")
 
-check() { # NAME TARGET RUSTFLAGS SETS: the sets that must give the same bits
-    local name=$1 target=$2 found
-    export RUSTFLAGS=$3 CARGO_TARGET_DIR=target/other
-    step "$name: unit tests of the kernels"
-    cargo test --locked --release --target "$target" -p smolrun --no-default-features --lib kernels
-    step "$name: the same logits"
-    found=$(cargo run --locked --release --quiet --target "$target" -p smolrun --no-default-features \
-        --example hash_logits -- "$PWD/$blob" 1 300)
-    echo "$found"
-    [[ $(grep -cx "${expected%% *} \($4\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
-        echo "scripts/test_targets.sh: $name: expected ${expected%% *} of each of $4" >&2
-        exit 1
-    }
-    unset RUSTFLAGS CARGO_TARGET_DIR
-}
-
-check neon aarch64-unknown-linux-gnu '' 'neon\|scalar'
-check wasm-relaxed wasm32-wasip1 '-C target-feature=+simd128,+relaxed-simd' 'simd128\|scalar'
-
-# Without relaxed SIMD there is no fused multiply-add: the one set whose bits are its own.
-export RUSTFLAGS='-C target-feature=+simd128' CARGO_TARGET_DIR=target/other
-step "wasm: unit tests of the kernels"
-cargo test --locked --release --target wasm32-wasip1 -p smolrun --no-default-features --lib kernels
+# Side by side, for each is one thread's work.
+for processor in neon wasm; do
+    "$processor" &>"$out/$processor.log" &
+done
+failed=
+for job in $(jobs -p); do
+    wait "$job" || failed=yes
+done
+cat "$out"/{neon,wasm}.log
+[[ -z $failed ]]

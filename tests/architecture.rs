@@ -88,6 +88,20 @@ fn the_library_never_prints_or_exits() {
     }
 }
 
+/// A file that no program has in it would be tests that never run.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let folder = repository().join("tests");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let (modules, targets) = (read("main.rs"), read("Cargo.toml"));
+    for entry in fs::read_dir(&folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(module) = name.strip_suffix(".rs") else { continue };
+        let is_module = modules.contains(&format!("\nmod {module};\n"));
+        assert!(is_module || targets.contains(&format!("path = \"{name}\"\n")), "{name} is in no program");
+    }
+}
+
 fn belongs_to(path: &Path, module: &str) -> bool {
     let inside = path.strip_prefix(repository().join("runtime/src")).unwrap();
     let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();

@@ -10,8 +10,8 @@ use crate::storage::AlignedBuf;
 
 /// Rounds of multiply-adds of a measurement on each thread: some milliseconds, past which nothing starts up any more.
 const ROUNDS: usize = 1_000_000;
-/// Rounds where a multiply-add is done in software.
-const ROUNDS_IN_SOFTWARE: usize = 2_000;
+/// Rounds where a multiply-add is done in software, or kept from the registers by a debug build.
+const ROUNDS_WHERE_SLOW: usize = 2_000;
 
 /// Threads and memory to measure this machine with.
 ///
@@ -45,7 +45,8 @@ impl Machine {
     /// multiply-add being two.
     pub fn fma_peak(&mut self) -> f64 {
         let (kernels, threads) = (self.kernels, self.pool.threads());
-        let rounds = if kernels.name() == "scalar" { ROUNDS_IN_SOFTWARE } else { ROUNDS };
+        let is_slow = kernels.name() == "scalar" || cfg!(debug_assertions);
+        let rounds = if is_slow { ROUNDS_WHERE_SLOW } else { ROUNDS };
         let start = Instant::now();
         self.pool.run(threads, &|_, _| kernels.multiply_adds(rounds));
         (threads * rounds * Kernels::ROUND) as f64 / start.elapsed().as_secs_f64()

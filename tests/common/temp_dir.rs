@@ -1,10 +1,12 @@
 //! A directory of a test's own.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new, empty directory, removed with everything in it when dropped.
+/// A new, empty directory, removed with everything in it when dropped. It is in the directory that `SMOL_TEST_DIR` names,
+/// or in the system's for temporary files.
 pub struct TempDir {
     path: PathBuf,
 }
@@ -15,7 +17,8 @@ impl TempDir {
     pub fn new() -> TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("smol-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let parent = env::var_os("SMOL_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from);
+        let path = parent.join(name);
         fs::create_dir_all(&path).expect("a directory can be created in the temporary directory");
         TempDir { path }
     }

@@ -1,6 +1,6 @@
 //! Opening, tokenizing, prefill, decode and sampling of a whole model.
 //!
-//! `cargo bench -p smolrun --bench model`, on the blob that `SMOL_BLOB` names.
+//! `cargo bench -p smol-benches`, on the blob that `SMOL_BLOB` names.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const TEXT: &str = "There was once a miller who had three sons, and when he died
 
 fn blob() -> PathBuf {
     let path = std::env::var_os("SMOL_BLOB").map(PathBuf::from);
-    path.expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smolrun --bench model")
+    path.expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smol-benches")
 }
 
 fn open(c: &mut Criterion) {

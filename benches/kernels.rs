@@ -1,7 +1,7 @@
 //! Each kernel on one thread, beside what the machine can do at most: `machine/read` in bytes per second stands over the
 //! products of one row, `machine/multiply-add` in operations per second over those of many.
 //!
-//! `cargo bench -p smolrun --features bench --bench kernels`
+//! `cargo bench -p smol-benches --bench kernels`
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,0 +1,26 @@
+//! The black-box tests that can share a process: one program links once, and its tests keep both cores busy.
+//!
+//! Those with an allocator or an environment of their own are programs of their own (see `Cargo.toml`).
+
+mod architecture;
+mod bench;
+mod broken_blobs;
+mod chat;
+mod convert;
+mod determinism;
+mod embed;
+mod family;
+mod generation;
+mod gguf;
+mod info;
+mod lora;
+mod overflow;
+mod reference;
+mod saved_session;
+mod scoring;
+mod session;
+mod smolrun_cli;
+mod spec_reader;
+mod terminal;
+mod tokenizer;
+mod versions;
