@@ -77,6 +77,9 @@ pub(crate) enum Command {
         threads: Option<usize>,
     },
     /// Tell how well a model foresees a text: its perplexity, and how far it is from another blob's model.
+    ///
+    /// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left at
+    /// its end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
     Perplexity(PerplexityArgs),
     /// Tell what a blob holds, what memory it needs, and what this machine brings.
     Info {
@@ -100,8 +103,6 @@ pub(crate) enum Command {
     },
 }
 
-/// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left at its
-/// end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
 #[derive(ClapArgs, Debug)]
 #[command(after_help = "\
 Examples:
