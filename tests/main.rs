@@ -15,6 +15,7 @@ mod gguf;
 mod info;
 mod lora;
 mod overflow;
+mod perplexity;
 mod reference;
 mod saved_session;
 mod scoring;

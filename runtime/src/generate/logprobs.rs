@@ -44,6 +44,20 @@ impl LogSoftmax<'_> {
         f64::from(self.logits[id as usize]) - self.largest - self.normaliser
     }
 
+    /// The id of the largest logit, of equals the first.
+    pub(super) fn likeliest(&self) -> u32 {
+        let larger = |best: (u32, f32), one: (u32, f32)| if one.1 > best.1 { one } else { best };
+        (0u32..).zip(self.logits.iter().copied()).reduce(larger).map_or(0, |(id, _)| id)
+    }
+
+    /// The Kullback-Leibler divergence of `other` from this, over as many ids: the sum of p ln(p / q), p being these
+    /// probabilities and q `other`'s. It is never below zero, nor is what rounding leaves of it.
+    pub(super) fn divergence(&self, other: &LogSoftmax<'_>) -> f64 {
+        let ids = 0..self.logits.len() as u32;
+        let sum: f64 = ids.map(|id| (self.of(id), other.of(id))).map(|(p, q)| exp(p) * (p - q)).sum();
+        sum.max(0.0)
+    }
+
     /// The log-probability of `id`, and the `count` likeliest tokens, found with `scratch`.
     pub(super) fn with_top(&self, id: u32, count: usize, scratch: &mut Vec<u32>) -> Logprobs {
         let order = |a: &u32, b: &u32| self.order(*a, *b);

@@ -71,7 +71,8 @@ impl Score {
     }
 }
 
-fn finite(logits: &[f32]) -> Result<&[f32]> {
+/// `logits`, or an error if one of them is none.
+pub(super) fn finite(logits: &[f32]) -> Result<&[f32]> {
     match logits.iter().all(|logit| logit.is_finite()) {
         true => Ok(logits),
         false => Err(Error::NotFinite),

@@ -82,6 +82,11 @@ impl Forward {
         self.team.pool.threads()
     }
 
+    /// The threads it computes with, for what is done with its logits.
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        &mut self.team.pool
+    }
+
     /// Tokens of the sequence so far.
     pub(crate) fn position(&self) -> usize {
         self.tokens.len()

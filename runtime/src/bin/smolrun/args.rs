@@ -24,6 +24,7 @@ Examples:
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
+  smolrun perplexity smol.bin book.txt
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted. SMOLRUN_ISA=scalar|avx2|avx512|neon
@@ -75,6 +76,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
+    /// Tell how well a model foresees a text: its perplexity, and how far it is from another blob's model.
+    ///
+    /// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left at
+    /// its end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
+    Perplexity(PerplexityArgs),
     /// Tell what a blob holds, what memory it needs, and what this machine brings.
     Info {
         /// The blob that smolconv wrote.
@@ -95,6 +101,32 @@ pub(crate) enum Command {
         /// The directory.
         directory: PathBuf,
     },
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  smolrun perplexity smol.bin book.txt
+  smolrun perplexity small.bin book.txt --against smol.bin --json
+  head -c 100000 book.txt | smolrun perplexity smol.bin -")]
+pub(crate) struct PerplexityArgs {
+    /// The blob that smolconv wrote.
+    pub(crate) blob: PathBuf,
+    /// A file of text in UTF-8; "-" reads it from standard input.
+    pub(crate) text: PathBuf,
+    /// Compare with this blob, the reference: Kullback-Leibler divergence from it, and how often both find the same token
+    /// likeliest. It must have the same tokenizer.
+    #[arg(long, value_name = "BLOB2")]
+    pub(crate) against: Option<PathBuf>,
+    /// Tokens of a window.
+    #[arg(long, default_value_t = 1024, value_name = "N")]
+    pub(crate) window: usize,
+    /// Threads to compute with [default: as many as the process may use].
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(ClapArgs, Debug)]

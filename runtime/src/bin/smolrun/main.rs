@@ -7,6 +7,7 @@ mod generate;
 mod info;
 mod interrupt;
 mod lines;
+mod perplexity;
 mod sampling;
 mod score;
 mod shell;
@@ -45,6 +46,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Detokenize { blob } => lines::detokenize(&blob),
         Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
         Command::Score { blob, threads } => score::score(&blob, threads),
+        Command::Perplexity(args) => perplexity::run(&args),
         Command::Info { blob, json } => info::run(&blob, json),
         Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => shell::completions(shell),

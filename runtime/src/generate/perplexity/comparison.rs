@@ -1,0 +1,136 @@
+//! Two models' expectations of one text, side by side.
+
+use std::ops::AddAssign;
+
+use super::rows::Rows;
+use super::windows::Windows;
+use super::{Perplexity, PerplexityOptions};
+use crate::error::{Error, Result};
+use crate::generate::logprobs::LogSoftmax;
+use crate::generate::session::Session;
+
+/// How far a model's expectations are from those of a reference. Those of several windows add up (`+=`).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Comparison {
+    /// How well the model foresaw the tokens.
+    pub perplexity: Perplexity,
+    /// How well the reference did.
+    pub reference: Perplexity,
+    /// For each token the Kullback-Leibler divergence of the model from the reference before it, in nats: the sum of
+    /// p ln(p / q) over the vocabulary, p being the reference's probabilities and q the model's.
+    pub divergences: Vec<f64>,
+    /// For how many tokens both found the same one likeliest.
+    pub agreements: usize,
+}
+
+impl Comparison {
+    /// The mean of the divergences; NaN of none.
+    pub fn mean_divergence(&self) -> f64 {
+        self.divergences.iter().sum::<f64>() / self.divergences.len() as f64
+    }
+
+    /// What this fraction of the divergences, from 0 to 1, does not exceed, between two of them in proportion; NaN of none.
+    pub fn divergence_at(&self, fraction: f64) -> f64 {
+        let mut sorted = self.divergences.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+        let place = fraction.clamp(0.0, 1.0) * last as f64;
+        let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        below + (above - below) * place.fract()
+    }
+
+    /// For what part of the tokens both found the same one likeliest, from 0 to 1; NaN of none.
+    pub fn agreement(&self) -> f64 {
+        self.agreements as f64 / self.divergences.len() as f64
+    }
+}
+
+impl AddAssign for Comparison {
+    fn add_assign(&mut self, other: Comparison) {
+        self.perplexity += other.perplexity;
+        self.reference += other.reference;
+        self.divergences.extend(other.divergences);
+        self.agreements += other.agreements;
+    }
+}
+
+/// The comparisons over a text's windows, computed as they are asked for; see [`Session::compare`].
+pub struct ComparisonWindows<'a> {
+    windows: Windows<'a>,
+    rows: Rows<'a>,
+    reference: Rows<'a>,
+}
+
+impl Session {
+    /// How far the model's expectations of `tokens` are from those of `reference`'s model, window by window.
+    ///
+    /// As [`Session::perplexity`]; the two models must have one vocabulary, of which only the size is checked.
+    pub fn compare<'a>(
+        &'a mut self,
+        reference: &'a mut Session,
+        tokens: &'a [u32],
+        options: PerplexityOptions,
+    ) -> Result<ComparisonWindows<'a>> {
+        let (config, other) = (self.model().config(), reference.model().config());
+        if config.vocab_size != other.vocab_size {
+            let (expected, found) = (format!("a vocabulary of {}", config.vocab_size), other.vocab_size);
+            return Err(Error::Argument { name: "reference", expected, found: found.to_string() });
+        }
+        Windows::new(tokens, options.clone(), other)?;
+        let windows = Windows::new(tokens, options, config)?;
+        Ok(ComparisonWindows { windows, rows: Rows::new(self)?, reference: Rows::new(reference)? })
+    }
+}
+
+/// What two rows of logits, before one token, say of it and of each other.
+#[derive(Clone, Default)]
+struct Difference {
+    nll: f64,
+    reference_nll: f64,
+    divergence: f64,
+    agree: bool,
+}
+
+impl Difference {
+    fn new(logits: &[f32], reference: &[f32], next: u32) -> Difference {
+        let (model, reference) = (LogSoftmax::new(logits), LogSoftmax::new(reference));
+        Difference {
+            nll: -model.of(next),
+            reference_nll: -reference.of(next),
+            divergence: reference.divergence(&model),
+            agree: model.likeliest() == reference.likeliest(),
+        }
+    }
+}
+
+impl Comparison {
+    fn add(&mut self, difference: &Difference) {
+        self.perplexity += Perplexity { nll: difference.nll, tokens: 1 };
+        self.reference += Perplexity { nll: difference.reference_nll, tokens: 1 };
+        self.divergences.push(difference.divergence);
+        self.agreements += usize::from(difference.agree);
+    }
+}
+
+impl Iterator for ComparisonWindows<'_> {
+    type Item = Result<Comparison>;
+
+    fn next(&mut self) -> Option<Result<Comparison>> {
+        let ComparisonWindows { windows, rows, reference } = self;
+        windows.next(|piece, sum: &mut Comparison| {
+            rows.fill(&piece)?;
+            reference.fill(&piece)?;
+            let mut differences = vec![Difference::default(); piece.next.len()];
+            rows.map(&mut differences, |row, logits| {
+                Difference::new(logits, reference.row(row), piece.next[row])
+            });
+            differences.iter().for_each(|difference| sum.add(difference));
+            Ok(())
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.windows.len(), Some(self.windows.len()))
+    }
+}

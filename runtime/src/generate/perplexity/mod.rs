@@ -1,0 +1,128 @@
+//! How well a model foresees a text, and how far its expectations are from another model's.
+
+mod comparison;
+mod rows;
+mod windows;
+
+use std::ops::AddAssign;
+
+pub use self::comparison::{Comparison, ComparisonWindows};
+use self::rows::Rows;
+use self::windows::Windows;
+use super::cancel::CancelToken;
+use super::logprobs::LogSoftmax;
+use super::session::Session;
+use crate::error::Result;
+
+/// How a text is cut for [`Session::perplexity`] and [`Session::compare`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PerplexityOptions {
+    /// Tokens of a window, from 2 to the model's context.
+    pub window: usize,
+    /// Ends the work from elsewhere.
+    pub cancel: CancelToken,
+}
+
+impl Default for PerplexityOptions {
+    fn default() -> PerplexityOptions {
+        PerplexityOptions { window: 1024, cancel: CancelToken::default() }
+    }
+}
+
+impl PerplexityOptions {
+    /// These options with windows of `window` tokens.
+    pub fn window(self, window: usize) -> PerplexityOptions {
+        PerplexityOptions { window, ..self }
+    }
+
+    /// These options with a handle that ends the work.
+    pub fn cancel(self, cancel: &CancelToken) -> PerplexityOptions {
+        PerplexityOptions { cancel: cancel.clone(), ..self }
+    }
+}
+
+/// How well a model foresaw some tokens. Those of several windows add up (`+=`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Perplexity {
+    /// The sum of the tokens' negative log-likelihoods, in nats.
+    pub nll: f64,
+    /// How many tokens were scored.
+    pub tokens: usize,
+}
+
+impl Perplexity {
+    /// The mean negative log-likelihood of a token, in nats; NaN of no tokens.
+    pub fn mean_nll(&self) -> f64 {
+        self.nll / self.tokens as f64
+    }
+
+    /// e to the mean negative log-likelihood: among how many equally likely tokens the model could as well have chosen.
+    pub fn perplexity(&self) -> f64 {
+        self.mean_nll().exp()
+    }
+}
+
+impl AddAssign for Perplexity {
+    fn add_assign(&mut self, other: Perplexity) {
+        self.nll += other.nll;
+        self.tokens += other.tokens;
+    }
+}
+
+/// The perplexities of a text's windows, computed as they are asked for; see [`Session::perplexity`].
+pub struct PerplexityWindows<'a> {
+    windows: Windows<'a>,
+    rows: Rows<'a>,
+}
+
+impl Session {
+    /// How well the model foresees `tokens`, window by window.
+    ///
+    /// The text is cut into windows that do not overlap, and what is left at its end is dropped. Each window is a sequence
+    /// of its own, from position 0, of which all tokens but the first are scored. The sequence so far is forgotten. An
+    /// error if there is no whole window; the iterator ends early when it is cancelled, and after an error.
+    ///
+    /// ```no_run
+    /// # use smolrun::{Model, Perplexity, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+    /// # fn main() -> smolrun::Result<()> {
+    /// # let (model, text) = (Model::open("smol.bin")?, "");
+    /// let tokens = model.tokenizer().encode(text, SpecialTokens::AsText)?;
+    /// let mut session = Session::new(&model, SessionOptions::default())?;
+    /// let mut total = Perplexity::default();
+    /// for window in session.perplexity(&tokens, PerplexityOptions::default())? {
+    ///     total += window?;
+    /// }
+    /// println!("{}", total.perplexity());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn perplexity<'a>(
+        &'a mut self,
+        tokens: &'a [u32],
+        options: PerplexityOptions,
+    ) -> Result<PerplexityWindows<'a>> {
+        let windows = Windows::new(tokens, options, self.model().config())?;
+        Ok(PerplexityWindows { windows, rows: Rows::new(self)? })
+    }
+}
+
+impl Iterator for PerplexityWindows<'_> {
+    type Item = Result<Perplexity>;
+
+    fn next(&mut self) -> Option<Result<Perplexity>> {
+        let PerplexityWindows { windows, rows } = self;
+        windows.next(|piece, sum: &mut Perplexity| {
+            rows.fill(&piece)?;
+            let mut nll = vec![0.0; piece.next.len()];
+            rows.map(&mut nll, |row, logits| -LogSoftmax::new(logits).of(piece.next[row]));
+            *sum += Perplexity { nll: nll.iter().sum(), tokens: nll.len() };
+            Ok(())
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.windows.len(), Some(self.windows.len()))
+    }
+}
