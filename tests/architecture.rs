@@ -20,9 +20,11 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 ];
 
 /// The only files with `unsafe`.
-const UNSAFE: [&str; 8] = [
+const UNSAFE: [&str; 10] = [
+    "runtime/src/kernels/amx.rs",
     "runtime/src/kernels/avx2.rs",
     "runtime/src/kernels/avx512.rs",
+    "runtime/src/kernels/avx512_bf16.rs",
     "runtime/src/kernels/neon.rs",
     "runtime/src/kernels/simd.rs",
     "runtime/src/kernels/simd128.rs",

@@ -10,6 +10,7 @@ mod convert;
 mod determinism;
 mod embed;
 mod family;
+mod fast;
 mod generation;
 mod gguf;
 mod info;

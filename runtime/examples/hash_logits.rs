@@ -1,5 +1,6 @@
 //! Prints the SHA-256 of the logits of 300 positions: two machines, instruction sets or thread counts that compute the
-//! same bits print the same line. `cargo run --release --example hash_logits -- BLOB [THREADS] [TOKENS AT A TIME]`
+//! same bits print the same line. `cargo run --release --example hash_logits -- BLOB [THREADS] [TOKENS AT A TIME]
+//! [POSITIONS] [fast]`; with `fast`, also of those of fast sessions, and how far they are from the exact ones.
 
 use std::env;
 use std::error::Error;
@@ -7,26 +8,43 @@ use std::error::Error;
 use sha2::{Digest, Sha256};
 use smolrun::{Kernels, Model, Session, SessionOptions};
 
-const POSITIONS: u32 = 300;
-
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
-    let blob = args.next().ok_or("usage: hash_logits BLOB [THREADS] [TOKENS AT A TIME]")?;
+    let blob =
+        args.next().ok_or("usage: hash_logits BLOB [THREADS] [TOKENS AT A TIME] [POSITIONS] [fast]")?;
     let threads = args.next().map_or(Ok(1), |threads| threads.parse())?;
     let split = args.next().map_or(Ok(1), |split| split.parse())?;
+    let positions: u32 = args.next().map_or(Ok(300), |positions| positions.parse())?;
+    let is_fast = args.next().is_some_and(|arg| arg == "fast");
 
     let model = Model::read(blob)?;
     let vocab = model.config().vocab_size as u32;
-    let tokens: Vec<u32> = (0..POSITIONS).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
+    let tokens: Vec<u32> = (0..positions).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
     for kernels in Kernels::available().into_iter().rev() {
-        let mut session = Session::new(&model, SessionOptions::default().threads(threads).kernels(kernels))?;
-        let mut hash = Sha256::new();
-        for tokens in tokens.chunks(split) {
-            let update = |_, logits: &[f32]| hash.update(bytemuck::cast_slice(logits));
-            session.feed_all(tokens, update)?;
+        let options = SessionOptions::default().threads(threads).kernels(kernels);
+        let exact = logits(&mut Session::new(&model, options.clone())?, &tokens, split)?;
+        let remark = if kernels.is_exact() { "" } else { " (not exact)" };
+        println!("{} {}{remark}", sha256(&exact), kernels.name());
+
+        let mut session = Session::new(&model, options.fast(is_fast))?;
+        if let Some(unit) = session.fast().unit() {
+            let fast = logits(&mut session, &tokens, split)?;
+            let most = exact.iter().zip(&fast).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            println!("{} fast on {unit}, up to {most} from exact", sha256(&fast));
         }
-        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        println!("{hex} {}{}", kernels.name(), if kernels.is_exact() { "" } else { " (not exact)" });
     }
     Ok(())
+}
+
+/// Those of every position, one after another.
+fn logits(session: &mut Session, tokens: &[u32], split: usize) -> smolrun::Result<Vec<f32>> {
+    let mut all = Vec::new();
+    for tokens in tokens.chunks(split) {
+        session.feed_all(tokens, |_, logits| all.extend_from_slice(logits))?;
+    }
+    Ok(all)
+}
+
+fn sha256(logits: &[f32]) -> String {
+    Sha256::digest(bytemuck::cast_slice(logits)).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,7 +10,8 @@
 //! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16 |
 //! | 16 | 4 | tokens |
 //! | 20 | 4 | 1 if tokens were forgotten after the first block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
-//! | 24 | 8 | 0 |
+//! | 24 | 4 | 1 if a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)), else 0 |
+//! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 
 use std::fs::{self, File};
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use super::Session;
 use crate::error::{Error, Result};
-use crate::model::{BlockSum, KvDtype};
+use crate::model::{BlockSum, Fast, KvDtype};
 
 /// How often this process saved a session: so that no two write the same temporary file.
 static SAVES: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +48,8 @@ impl Session {
     }
 
     /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
-    /// the same way. After an error the sequence is empty.
+    /// the same way; what a session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) is for sessions that
+    /// were asked to be fast too. After an error the sequence is empty.
     ///
     /// [`Session::keep_common_prefix`] then tells which tokens of a prompt are still to be fed.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
@@ -82,6 +84,7 @@ impl Session {
         header[12..16].copy_from_slice(&dtype_code(self.forward.kv_dtype()).to_le_bytes());
         header[16..20].copy_from_slice(&(self.position() as u32).to_le_bytes());
         header[20..24].copy_from_slice(&u32::from(self.forward.has_gap()).to_le_bytes());
+        header[24..28].copy_from_slice(&u32::from(self.forward.is_rounded()).to_le_bytes());
         header[32..].copy_from_slice(&self.model().layout().header.directory_sha256);
         header
     }
@@ -94,7 +97,7 @@ impl Session {
         }
         let mut head = vec![0; HEADER_LEN];
         file.read_exact(&mut head)?;
-        let (count, has_gap) = self.check_header(&head)?;
+        let (count, has_gap, is_rounded) = self.check_header(&head)?;
 
         // The header is known to be this model's and `count` to fit its context: the rest is no larger than the cache.
         let lens: Vec<usize> = self.forward.block_lens(count).collect();
@@ -119,7 +122,7 @@ impl Session {
             file.seek(SeekFrom::Start(start as u64))?;
             Ok(file)
         };
-        let found = self.forward.read_cache(tokens, has_gap, open)?;
+        let found = self.forward.read_cache(tokens, has_gap, is_rounded, open)?;
         for (block, (found, sum)) in found.into_iter().zip(sums.chunks_exact(SUM_LEN)).enumerate() {
             if found?.to_le_bytes() != sum {
                 return Err(content(format!(
@@ -130,12 +133,12 @@ impl Session {
         Ok(())
     }
 
-    /// The number of tokens, and whether some were forgotten.
-    fn check_header(&self, head: &[u8]) -> Checked<(usize, bool)> {
+    /// The number of tokens, whether some were forgotten, and whether a fast session rounded.
+    fn check_header(&self, head: &[u8]) -> Checked<(usize, bool, bool)> {
         let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let limit = self.model().config().max_position_embeddings;
         let kept = self.forward.kv_dtype();
-        let (count, gap) = (number(16) as usize, number(20));
+        let (count, gap, rounded) = (number(16) as usize, number(20), number(24));
         let checks = [
             (head[..8] == MAGIC, "it does not begin as one".to_owned()),
             (number(8) == VERSION, format!("version: expected {VERSION}, found {}", number(8))),
@@ -147,12 +150,16 @@ impl Session {
                 number(12) == dtype_code(kept),
                 format!("keys and values: expected {} ({kept:?}), found {}", dtype_code(kept), number(12)),
             ),
+            (
+                rounded == 0 || self.fast() != Fast::Off,
+                "a fast session rounded its keys and values, and this one is exact".to_owned(),
+            ),
             (count <= limit, format!("{count} tokens are more than the context's {limit}")),
-            (gap <= 1 && number(24) == 0 && number(28) == 0, "a field that is 0 or 1 is neither".to_owned()),
+            (gap <= 1 && rounded <= 1 && number(28) == 0, "a field that is 0 or 1 is neither".to_owned()),
         ];
         match checks.into_iter().find(|(is_right, _)| !is_right) {
             Some((_, problem)) => Err(content(problem)),
-            None => Ok((count, gap == 1)),
+            None => Ok((count, gap == 1, rounded == 1)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use super::generator::{GenerateOptions, Generator};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
-use crate::model::{Forward, KvDtype, Model, Overflow};
+use crate::model::{Fast, Forward, KvDtype, Model, Overflow};
 use crate::pool::Pool;
 
 /// Most threads a session may ask for.
@@ -25,6 +25,16 @@ pub struct SessionOptions {
     pub kv_dtype: KvDtype,
     /// What happens when the sequence is as long as the model's context.
     pub overflow: Overflow,
+    /// Whether prompts may run with activations rounded to bf16, on AMX or AVX512-BF16: many times faster, and **not
+    /// bit-exact**. By default everything is exact.
+    ///
+    /// It takes a blob with bf16 matrices; [`Session::fast`] tells what came of it. Where the layers run over 32 tokens or
+    /// more at once, the inputs of a matrix are rounded to 8 significant bits, so that each output moves by at most
+    /// (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. All else stays exact: attention, logits, and
+    /// the layers over fewer tokens, so generating. The result is the same for any number of threads; it depends on the
+    /// unit, and on how a prompt is split, since a piece of fewer than 32 tokens, like what a prompt's passes of 256
+    /// leave over, is not rounded.
+    pub fast: bool,
 }
 
 impl SessionOptions {
@@ -46,6 +56,11 @@ impl SessionOptions {
     /// These options with this way to go on, or not, past the model's context.
     pub fn overflow(self, overflow: Overflow) -> SessionOptions {
         SessionOptions { overflow, ..self }
+    }
+
+    /// These options with prompts that may be rounded, and so fast, or exact.
+    pub fn fast(self, fast: bool) -> SessionOptions {
+        SessionOptions { fast, ..self }
     }
 }
 
@@ -71,7 +86,8 @@ impl Session {
         }
         let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
         let pool = Pool::new(threads).map_err(|source| Error::Threads { source })?;
-        Ok(Session { forward: Forward::new(model, kernels, pool, options.kv_dtype, options.overflow) })
+        let SessionOptions { kv_dtype, overflow, fast, .. } = options;
+        Ok(Session { forward: Forward::new(model, kernels, pool, kv_dtype, overflow, fast) })
     }
 
     /// The model it runs.
@@ -92,6 +108,11 @@ impl Session {
     /// The instruction set it computes with.
     pub fn kernels(&self) -> Kernels {
         self.forward.kernels()
+    }
+
+    /// What became of [`SessionOptions::fast`].
+    pub fn fast(&self) -> Fast {
+        self.forward.fast()
     }
 
     /// Bytes its KV cache has reserved.

@@ -46,6 +46,30 @@ impl Bf16Pair {
     pub(super) fn to_f32(self) -> [f32; 2] {
         [f32::from_bits(self.0 << 16), f32::from_bits(self.0 & 0xffff_0000)]
     }
+
+    /// The nearest ones, ties to even; zero for what is below the normal numbers, as AVX512-BF16 has it.
+    pub(super) fn rounded(inputs: [f32; 2]) -> Bf16Pair {
+        let [first, second] = inputs.map(|x| {
+            let bits = flushed(x).to_bits();
+            match x.is_nan() {
+                true => bits >> 16 | 1 << 6, // stays one, whichever bits are lost
+                false => (bits + 0x7fff + (bits >> 16 & 1)) >> 16,
+            }
+        });
+        Bf16Pair(first | second << 16)
+    }
+
+    /// `sum` and the products with the two numbers of `x`, as AVX512-BF16 adds them: the second one first, each rounded
+    /// once, since a product of two numbers of 8 bits is exact, and what is below the normal numbers taken for zero.
+    pub(super) fn add_products(self, x: Bf16Pair, sum: f32) -> f32 {
+        let ([w0, w1], [x0, x1]) = (self.to_f32().map(flushed), x.to_f32().map(flushed));
+        flushed(w0 * x0 + flushed(w1 * x1 + sum))
+    }
+}
+
+/// Zero for what is below the normal numbers.
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 
 impl Element for Bf16Pair {

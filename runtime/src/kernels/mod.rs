@@ -10,9 +10,13 @@
 //! computes exactly this, so that all give the same bits.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
 mod half;
 mod math;
 #[cfg_attr(
@@ -35,6 +39,7 @@ mod neon;
     allow(dead_code)
 )]
 mod peak;
+mod rounded;
 mod scalar;
 #[cfg_attr(
     not(any(
@@ -54,6 +59,7 @@ use self::simd::Simd;
 
 pub(crate) use self::half::{Bf16Pair, F16};
 pub(crate) use self::math::sin_cos;
+pub(crate) use self::rounded::{Bf16Unit, Tile, tiles, tiles_of_row};
 use crate::error::{Error, Result};
 
 /// Lanes of a panel.
@@ -157,6 +163,21 @@ impl Kernels {
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(set) => set.is_fused(),
             _ => true,
+        }
+    }
+
+    /// What multiplies activations rounded to bf16 beside this set, slowest first. Not exact: see [`Bf16Unit`].
+    pub(crate) fn bf16_units(self) -> Vec<Bf16Unit> {
+        match self.0 {
+            Set::Scalar => vec![Bf16Unit::Scalar],
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => {
+                let Some(unit) = avx512_bf16::Avx512Bf16::detect() else { return Vec::new() };
+                let amx = amx::Amx::detect().map(|amx| Bf16Unit::Amx(amx, unit));
+                [Bf16Unit::Avx512Bf16(unit)].into_iter().chain(amx).collect()
+            }
+            #[allow(unreachable_patterns)] // each processor has some sets
+            _ => Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
+use super::rounded::{Activations, Tile};
 use super::{Bf16Pair, Element, F16, LANES, math};
 
 pub(super) use math::{add, inverse_rms, scale_rows, silu_mul, softmax};
@@ -50,6 +51,37 @@ fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f
                 }
             }
             *y = sums;
+        }
+    }
+}
+
+/// See [`super::rounded::Bf16Unit::round`]; from tile `first` on.
+pub(super) fn round(x: Activations<'_>, first: usize, tiles: &mut [Tile]) {
+    for (i, tile) in tiles.iter_mut().enumerate() {
+        for (row, pairs) in tile.iter_mut().enumerate() {
+            let inputs = x.tile_row(first + i, row);
+            let inputs = inputs.as_flattened().as_chunks().0;
+            pairs.iter_mut().zip(inputs).for_each(|(pair, inputs)| *pair = Bf16Pair::rounded(*inputs));
+        }
+    }
+}
+
+/// See [`super::rounded::Bf16Unit::matmul`].
+pub(super) fn matmul_rounded(
+    w: &[[Bf16Pair; LANES]],
+    pairs: usize,
+    x: &[Tile],
+    rows: usize,
+    y: &mut [[f32; LANES]],
+) {
+    for (panel, y) in w.chunks_exact(pairs).zip(y.chunks_exact_mut(rows)) {
+        for (row, y) in y.iter_mut().enumerate() {
+            let tiles = &x[row / LANES * pairs.div_ceil(LANES)..];
+            let x = tiles.iter().flat_map(|tile| tile[row % LANES]);
+            *y = [0.0; LANES];
+            for (weights, x) in panel.iter().zip(x) {
+                y.iter_mut().zip(weights).for_each(|(y, w)| *y = w.add_products(x, *y));
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
+mod rounded;
+
 use super::{Bf16Pair, Elements, F16, Kernels, LANES, Panels, math, sin_cos};
 
 /// A few bits of noise per call: xorshift64*, so that a failure repeats.

@@ -5,6 +5,7 @@
 
 use super::Model;
 use super::attention::Attention;
+use super::fast::{self, Fast, Rounding};
 use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
 use super::scratch::{Scratch, padded};
@@ -17,6 +18,8 @@ use crate::pool::Pool;
 const MAX_ROWS: usize = 256;
 /// Positions whose logits are computed together when all are asked for.
 const LOGITS_ROWS: usize = 16;
+// Logits come from the same product however many tokens of a prompt are asked about.
+const _: () = assert!(LOGITS_ROWS < fast::FEWEST_ROWS);
 
 /// A model with the memory of one sequence: its KV cache and scratch.
 pub(crate) struct Forward {
@@ -28,6 +31,9 @@ pub(crate) struct Forward {
     overflow: Overflow,
     /// Whether tokens are missing between the first block and the others.
     pub(super) has_gap: bool,
+    fast: Fast,
+    /// Whether keys and values of the sequence come from a pass that rounded.
+    pub(super) is_rounded: bool,
     rope: Rope,
     scratch: Scratch,
 }
@@ -57,8 +63,12 @@ impl Forward {
         pool: Pool,
         kv: KvDtype,
         overflow: Overflow,
+        is_fast: bool,
     ) -> Forward {
+        let rounding = if is_fast { Rounding::new(model, kernels) } else { Err(Fast::Off) };
         Forward {
+            fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),
+            is_rounded: false,
             cache: KvCache::new(model.config(), kv),
             model: model.clone(),
             tokens: Vec::new(),
@@ -66,7 +76,7 @@ impl Forward {
             has_gap: false,
             rope: Rope::default(),
             scratch: Scratch::new(pool.threads()),
-            team: Team { kernels, pool },
+            team: Team { kernels, pool, rounding: rounding.ok() },
         }
     }
 
@@ -87,6 +97,10 @@ impl Forward {
         &mut self.team.pool
     }
 
+    pub(crate) fn fast(&self) -> Fast {
+        self.fast
+    }
+
     /// Tokens of the sequence so far.
     pub(crate) fn position(&self) -> usize {
         self.tokens.len()
@@ -101,6 +115,7 @@ impl Forward {
     pub(crate) fn truncate(&mut self, position: usize) {
         self.tokens.truncate(position);
         self.has_gap &= self.tokens.len() > Overflow::STEP;
+        self.is_rounded &= !self.tokens.is_empty();
     }
 
     /// Tokens that the first so many, and nothing else, led to.
@@ -190,9 +205,13 @@ impl Forward {
 
     /// One pass over the layers: leaves the residual stream of `tokens` in `x`, and their keys and values in the cache.
     fn pass(&mut self, tokens: &[u32]) -> Result<()> {
-        let Forward { model, team, cache, tokens: before, rope, scratch: s, .. } = self;
+        let Forward { model, team, cache, tokens: before, rope, scratch: s, is_rounded, .. } = self;
         let (config, position, rows) = (model.config(), before.len(), tokens.len());
         s.resize(config, rows)?;
+        if let Some(rounding) = &mut team.rounding {
+            rounding.resize(config, rows)?;
+        }
+        *is_rounded |= team.rounds(rows);
         cache.reserve(position + rows)?;
         rope.set(model.rope_inv_freq(), position, rows);
 

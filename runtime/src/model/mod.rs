@@ -1,6 +1,7 @@
 //! A model: the blob, checked once, and the forward pass over it.
 
 mod attention;
+mod fast;
 mod forward;
 mod kv_cache;
 mod rope;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::fast::Fast;
 pub(crate) use self::forward::Forward;
 pub use self::forward::Overflow;
 pub use self::kv_cache::KvDtype;

@@ -23,6 +23,11 @@ impl Forward {
         self.has_gap
     }
 
+    /// Whether the sequence's keys and values are not exact.
+    pub(crate) fn is_rounded(&self) -> bool {
+        self.is_rounded
+    }
+
     /// Bytes of each block that a sequence of `positions` tokens fills.
     pub(crate) fn block_lens(&self, positions: usize) -> impl Iterator<Item = usize> + '_ {
         (0..positions.div_ceil(BLOCK)).map(move |block| self.cache.filled_len(block, positions))
@@ -60,11 +65,12 @@ impl Forward {
         &mut self,
         tokens: Vec<u32>,
         has_gap: bool,
+        is_rounded: bool,
         open: impl Fn(usize) -> io::Result<R> + Sync,
     ) -> Result<Vec<io::Result<BlockSum>>> {
         self.truncate(0);
         let sums = self.cache.read(&mut self.team, tokens.len(), open)?;
-        (self.tokens, self.has_gap) = (tokens, has_gap);
+        (self.tokens, self.has_gap, self.is_rounded) = (tokens, has_gap, is_rounded);
         Ok(sums)
     }
 }

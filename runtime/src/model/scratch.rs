@@ -2,6 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use bytemuck::Zeroable;
+
 use crate::error::{Error, Result};
 use crate::format::Config;
 use crate::kernels::LANES;
@@ -86,17 +88,23 @@ pub(super) fn padded(features: usize) -> usize {
 }
 
 /// A slice whose length changes without giving memory back.
-#[derive(Default)]
-pub(super) struct Buffer {
-    memory: Option<AlignedBuf<f32>>,
+pub(super) struct Buffer<T = f32> {
+    memory: Option<AlignedBuf<T>>,
     len: usize,
 }
 
-impl Buffer {
+impl<T> Default for Buffer<T> {
+    fn default() -> Buffer<T> {
+        Buffer { memory: None, len: 0 }
+    }
+}
+
+impl<T: Zeroable + Copy> Buffer<T> {
     /// Makes this `len` elements of unspecified value.
     pub(super) fn resize(&mut self, len: usize) -> Result<()> {
         if self.memory.as_ref().is_none_or(|memory| memory.len() < len) {
-            let out_of_memory = Error::OutOfMemory { what: "activations", bytes: len.saturating_mul(4) };
+            let bytes = len.saturating_mul(size_of::<T>());
+            let out_of_memory = Error::OutOfMemory { what: "activations", bytes };
             (self.memory, self.len) = (None, 0); // the old memory is free before the new is asked for
             self.memory = Some(AlignedBuf::zeroed(len).ok_or(out_of_memory)?);
         }
@@ -105,16 +113,16 @@ impl Buffer {
     }
 }
 
-impl Deref for Buffer {
-    type Target = [f32];
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
+    fn deref(&self) -> &[T] {
         self.memory.as_ref().map_or(&[], |memory| &memory[..self.len])
     }
 }
 
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<T> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         self.memory.as_mut().map_or(&mut [], |memory| &mut memory[..self.len])
     }
 }

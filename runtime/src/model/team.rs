@@ -1,5 +1,6 @@
 //! Matrix products split over the worker pool.
 
+use super::fast::Rounding;
 use super::scratch::{Worker, tile_panels};
 use crate::kernels::{Kernels, LANES, Panels};
 use crate::pool::Pool;
@@ -13,6 +14,8 @@ const SERIAL_WORK: usize = 1 << 17;
 pub(super) struct Team {
     pub kernels: Kernels,
     pub pool: Pool,
+    /// Where products of many rows with bf16 weights are not exact.
+    pub rounding: Option<Rounding>,
 }
 
 impl Team {
@@ -30,9 +33,10 @@ impl Team {
         rows: usize,
         y: &mut [f32],
     ) {
-        let (kernels, panel) = (self.kernels, rows * LANES);
-        self.pool.split(y, panel, self.tasks(w.len() * rows), |first, y| {
-            kernels.matmul(w.slice(first, y.len() / panel), x, rows, y, false);
+        let (panel, tasks) = (rows * LANES, self.tasks(w.len() * rows));
+        let (x, pool) = self.input(w, x, rows);
+        pool.split(y, panel, tasks, |first, y| {
+            x.matmul(w.slice(first, y.len() / panel), y);
             add_bias(y, panel, bias, first);
         });
     }
@@ -67,12 +71,13 @@ impl Team {
         workers: &mut [Worker],
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
-        self.pool.split_with(sum, panel, tasks, workers, |first, sum, worker| {
+        let (x, pool) = self.input(w, x, rows);
+        pool.split_with(sum, panel, tasks, workers, |first, sum, worker| {
             let most = tile_panels(rows);
             for (i, sum) in sum.chunks_mut(most * panel).enumerate() {
                 let delta = &mut worker.tile[..sum.len()];
                 let w = w.slice(first + i * most, sum.len() / panel);
-                kernels.matmul(w, x, rows, delta, false);
+                x.matmul(w, delta);
                 add_bias(delta, panel, bias, first + i * most);
                 kernels.add(sum, delta);
             }
@@ -89,12 +94,13 @@ impl Team {
         workers: &mut [Worker],
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
-        self.pool.split_with(y, panel, tasks, workers, |first, y, worker| {
+        let (x, pool) = self.input(w, x, rows);
+        pool.split_with(y, panel, tasks, workers, |first, y, worker| {
             let most = tile_panels(rows) / 2;
             for (i, y) in y.chunks_mut(most * panel).enumerate() {
                 let gate_up = &mut worker.tile[..2 * y.len()];
                 let w = w.slice(2 * (first + i * most), 2 * (y.len() / panel));
-                kernels.matmul(w, x, rows, gate_up, false);
+                x.matmul(w, gate_up);
                 kernels.silu_mul(gate_up, rows, y);
             }
         });

@@ -151,6 +151,9 @@ pub(crate) struct BenchArgs {
     /// How keys and values are kept.
     #[arg(long, value_enum, default_value_t = Kv::F32)]
     pub(crate) kv: Kv,
+    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16: not bit-exact.
+    #[arg(long)]
+    pub(crate) fast: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -225,6 +228,15 @@ pub(crate) struct GenerateArgs {
     /// What to do when the context is full: stop, or forget the oldest 256 tokens after the first 256.
     #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
     pub(crate) overflow: OverflowArg,
+    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16: not bit-exact.
+    ///
+    /// Many times faster where the processor has such a unit and the blob's matrices are bf16; else everything is exact
+    /// all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and
+    /// generating never is. An output of a matrix moves by at most 2^-8 of the sum of its products' magnitudes (a little
+    /// more for sums in another order). The result does not depend on threads; it does on the unit, and on how a prompt
+    /// is split.
+    #[arg(long)]
+    pub(crate) fast: bool,
     /// Go on from the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_cache: Option<PathBuf>,

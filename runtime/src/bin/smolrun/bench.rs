@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use smolrun::format::{Config, Dtype, Layout};
-use smolrun::{Machine, Session};
+use smolrun::{Fast, Machine, Session};
 
 use super::args::{BenchArgs, Kv};
-use super::generate::{open, session_options};
+use super::generate::{open, session_options, tell_if_not_fast};
 
 /// All that is measured, and with what.
 #[derive(Serialize)]
@@ -21,6 +21,9 @@ struct Report {
     isa: &'static str,
     dtype: &'static str,
     kv: &'static str,
+    /// The unit of `--fast` that prompts run on, if they are not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast: Option<&'static str>,
     /// Bytes of matrices that each token reads.
     weight_bytes: usize,
     read_gb_s: f64,
@@ -56,7 +59,9 @@ struct Spread {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     let model = open(&args.blob, false)?;
-    let mut session = Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()))?;
+    let mut session =
+        Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()).fast(args.fast))?;
+    tell_if_not_fast(&session);
     let mut machine = Machine::new(session.kernels(), session.threads(), weight_bytes(model.layout()))?;
     check(args, model.config())?;
 
@@ -170,6 +175,7 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
             _ => "f32",
         },
         kv: args.kv.name(),
+        fast: session.fast().unit(),
         weight_bytes,
         read_gb_s: read.median / 1e9,
         fma_gflop_s: peak.median / 1e9,
@@ -215,9 +221,10 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
         writeln!(stdout)?;
         return Ok(());
     }
+    let fast = report.fast.map_or_else(String::new, |unit| format!(", {}", Fast::On(unit)));
     writeln!(
         stdout,
-        "{} threads, {}, {} weights, {} keys and values",
+        "{} threads, {}, {} weights, {} keys and values{fast}",
         report.threads, report.isa, report.dtype, report.kv
     )?;
     writeln!(

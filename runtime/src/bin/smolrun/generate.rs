@@ -10,7 +10,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use smolrun::{
-    CancelToken, ChatOptions, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions,
+    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions,
     SpecialTokens, Tokenizer, verify,
 };
 
@@ -26,6 +26,9 @@ struct Report {
     ids: Vec<u32>,
     text: String,
     finish_reason: &'static str,
+    /// The unit of `--fast` that the prompt ran on, if it was not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<Logprobs>>,
     timings: Timings,
@@ -72,8 +75,9 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
     }
     let mut session = Session::new(
         &model,
-        session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()),
+        session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()).fast(args.fast),
     )?;
+    tell_if_not_fast(&session);
     if is_conversation {
         chat::run(args, session, blob)?;
         return Ok(ExitCode::SUCCESS);
@@ -119,7 +123,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
         let finish_reason = finish_reason.name();
         serde_json::to_writer(
             &mut stdout,
-            &Report { prompt_ids, ids, text, finish_reason, logprobs, timings },
+            &Report { prompt_ids, ids, text, finish_reason, fast: session.fast().unit(), logprobs, timings },
         )?;
     }
     writeln!(stdout)?;
@@ -166,6 +170,13 @@ pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
     match threads {
         Some(threads) => options.threads(threads),
         None => options,
+    }
+}
+
+/// Where `--fast` changes nothing.
+pub(crate) fn tell_if_not_fast(session: &Session) {
+    if let fast @ (Fast::NoUnit | Fast::NoBf16) = session.fast() {
+        eprintln!("smolrun: --fast: {fast}");
     }
 }
 

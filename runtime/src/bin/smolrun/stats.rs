@@ -112,7 +112,12 @@ impl Timings {
             or_dash(rss, "MB"),
             self.kv_bytes as f64 / 1e6
         );
-        eprintln!("computed with {} threads, {}", session.threads(), session.kernels().name());
+        eprintln!(
+            "computed with {} threads, {}, {}",
+            session.threads(),
+            session.kernels().name(),
+            session.fast()
+        );
     }
 }
 

@@ -1,0 +1,177 @@
+//! AMX-BF16: a register is a tile of 16 rows of 64 bytes, and an instruction multiplies two of them.
+//!
+//! The intrinsics are not stable, so these are blocks of assembly. What they rely on from one to the next is the tile
+//! configuration only: a thread's own, which the system keeps for it, and which nothing else in the process changes.
+
+use std::arch::asm;
+use std::arch::x86_64::__cpuid_count;
+use std::marker::PhantomData;
+
+use super::rounded::{TILE_ROWS, Tile, tiles_of_row};
+use super::{Bf16Pair, LANES};
+
+/// The proof that this processor has AMX-BF16, and that the system lets this process use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amx(());
+
+impl Amx {
+    /// Only for processors with AVX-512: those have the CPUID leaves 7 and 0xD, and XGETBV.
+    pub(super) fn detect() -> Option<Amx> {
+        const AMX_BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
+        const TILE_STATE: u32 = 1 << 17 | 1 << 18;
+        let has_unit = __cpuid_count(7, 0).edx & AMX_BF16_AND_TILE == AMX_BF16_AND_TILE;
+        (has_unit && xcr0() & TILE_STATE == TILE_STATE && is_permitted()).then_some(Amx(()))
+    }
+
+    /// Computes the products of all whole tiles of inputs, and returns how many that are of each row. See
+    /// [`super::rounded::Bf16Unit::matmul`].
+    pub(super) fn matmul(
+        self,
+        w: &[[Bf16Pair; LANES]],
+        pairs: usize,
+        x: &[Tile],
+        rows: usize,
+        y: &mut [[f32; LANES]],
+    ) -> usize {
+        let steps = pairs / LANES;
+        if steps == 0 {
+            return 0;
+        }
+        let registers = self.configure();
+        for (w, y) in w.chunks(2 * pairs).zip(y.chunks_mut(2 * rows)) {
+            let panels = [&w[..pairs], &w[w.len() - pairs..]].map(|panel| &panel.as_chunks().0[..steps]);
+            for (i, tiles) in x.chunks(2 * tiles_of_row(2 * pairs)).enumerate() {
+                let row = tiles_of_row(2 * pairs);
+                let sums = registers.block([&tiles[..steps], &tiles[tiles.len() - row..][..steps]], panels);
+                // An odd last panel or row of tiles came twice: the copies have no place in `y`.
+                for (y, p) in y.chunks_mut(rows).zip(0..) {
+                    let rows = y.iter_mut().skip(2 * i * TILE_ROWS);
+                    rows.zip(sums.iter().flat_map(|sums| &sums[p])).for_each(|(y, sums)| *y = *sums);
+                }
+            }
+        }
+        steps
+    }
+
+    /// Makes all of this thread's eight tile registers 16 rows of 64 bytes.
+    fn configure(self) -> Registers {
+        /// What LDTILECFG reads.
+        #[repr(C)]
+        struct Config {
+            palette: u8,
+            start_row: u8,
+            reserved: [u8; 14],
+            bytes_of_row: [u16; 16],
+            rows: [u8; 16],
+        }
+        let (mut bytes_of_row, mut rows) = ([0; 16], [0; 16]);
+        bytes_of_row[..8].fill(size_of::<[Bf16Pair; LANES]>() as u16);
+        rows[..8].fill(TILE_ROWS as u8);
+        let config = Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_of_row, rows };
+        // SAFETY: `self` proves that the processor and the system allow the instruction, which reads the 64 bytes of
+        // `config`, a valid one: palette 1 has eight registers of up to 16 rows of up to 64 bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, preserves_flags)) };
+        Registers(PhantomData)
+    }
+}
+
+/// Configured tile registers of this thread: it must stay there.
+struct Registers(PhantomData<*const ()>);
+
+/// The sums of a tile of activations with a panel: `[16 rows][16 outputs]`.
+type Sums = [[f32; LANES]; TILE_ROWS];
+
+impl Registers {
+    /// The products of two rows of tiles with two panels, tile by tile: `[rows of tiles][panels]`.
+    fn block(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
+        let steps = x[0].len();
+        assert!(steps > 0 && [x[1], panels[0], panels[1]].iter().all(|tiles| tiles.len() == steps));
+        let mut sums = [[[[0.0; LANES]; TILE_ROWS]; 2]; 2];
+        // SAFETY: only `Amx::configure` makes a `Registers`, which stays on its thread: the registers are tiles of 16
+        // rows of 64 bytes. Each of `steps` rounds, one at least, reads a tile of 1024 bytes, rows 64 bytes apart, where
+        // each of the four slices has its next; the stores write the four tiles of `sums`, one after another.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "2:",
+                "tileloadd tmm4, [{x0} + {row}]",
+                "tileloadd tmm5, [{x1} + {row}]",
+                "tileloadd tmm6, [{panel0} + {row}]",
+                "tileloadd tmm7, [{panel1} + {row}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {x0}, 1024",
+                "add {x1}, 1024",
+                "add {panel0}, 1024",
+                "add {panel1}, 1024",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{sums} + {row}], tmm0",
+                "tilestored [{sums} + {row} + 1024], tmm1",
+                "tilestored [{sums} + {row} + 2048], tmm2",
+                "tilestored [{sums} + {row} + 3072], tmm3",
+                x0 = inout(reg) x[0].as_ptr() => _,
+                x1 = inout(reg) x[1].as_ptr() => _,
+                panel0 = inout(reg) panels[0].as_ptr() => _,
+                panel1 = inout(reg) panels[1].as_ptr() => _,
+                steps = inout(reg) steps => _,
+                row = in(reg) size_of::<[Bf16Pair; LANES]>(),
+                sums = in(reg) &mut sums,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+        sums
+    }
+}
+
+impl Drop for Registers {
+    /// Lets the system forget the registers when it next switches threads.
+    fn drop(&mut self) {
+        // SAFETY: whoever holds a `Registers` had an `Amx`; nothing relies on what is in the registers.
+        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+/// The register states that the system saves for its threads.
+fn xcr0() -> u32 {
+    let low;
+    // SAFETY: a processor whose AVX-512 was detected has XGETBV, and its system enabled it.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    low
+}
+
+/// Asks Linux for the tile registers, which it gives to processes on demand (since 5.16; for good, and for all threads).
+/// A processor that cannot be told to withhold them (XFD) lets every process use them.
+fn is_permitted() -> bool {
+    const XFD: u32 = 1 << 4;
+    cfg!(target_os = "linux") && (__cpuid_count(0xd, 1).eax & XFD == 0 || request_permission())
+}
+
+fn request_permission() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
+    const TILE_DATA: i64 = 18;
+    let result: i64;
+    // SAFETY: a system call of Linux, which changes `rax`, `rcx` and `r11`; this one takes two numbers, no address.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") TILE_DATA,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}

@@ -1,0 +1,151 @@
+//! AVX512-BF16: 16 outputs are one register, and an instruction adds the products of a pair of inputs to each.
+
+use std::arch::x86_64::*;
+
+use super::rounded::{Activations, TILE_ROWS, Tile};
+use super::simd::entry;
+use super::{Bf16Pair, LANES};
+
+/// Rows of the block of sums in registers, half a tile: with two panels, 16 chains hide the instruction's latency.
+const ROWS: usize = TILE_ROWS / 2;
+
+/// The proof that this processor has AVX512-BF16, and what comes before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512Bf16(());
+
+impl Avx512Bf16 {
+    pub(super) fn detect() -> Option<Avx512Bf16> {
+        let has_all = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+        has_all.then_some(Avx512Bf16(()))
+    }
+
+    entry! { Avx512Bf16, "avx512f,avx512bf16",
+    round(x: Activations<'_>, first: usize, tiles: &mut [Tile]) = |unit| unit.round_tiles(x, first, tiles) }
+
+    entry! { Avx512Bf16, "avx512f,avx512bf16",
+    matmul(w: &[[Bf16Pair; LANES]], pairs: usize, x: &[Tile], rows: usize, y: &mut [[f32; LANES]], done: usize)
+    = |unit| Product { unit, pairs, x, rows, done }.run(w, y) }
+
+    #[inline(always)]
+    fn round_tiles(self, x: Activations<'_>, first: usize, tiles: &mut [Tile]) {
+        for (i, tile) in tiles.iter_mut().enumerate() {
+            for (row, pairs) in tile.iter_mut().enumerate() {
+                let halves = pairs.as_chunks_mut::<{ LANES / 2 }>().0;
+                for (pairs, x) in halves.iter_mut().zip(x.tile_row(first + i, row)) {
+                    self.store_rounded(self.load(&x), pairs);
+                }
+            }
+        }
+    }
+
+    // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+    // touches the whole array.
+
+    #[inline(always)]
+    fn zero(self) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn load_pairs(self, from: &[Bf16Pair; LANES]) -> __m512bh {
+        // SAFETY: see above.
+        unsafe { from.as_ptr().cast::<__m512bh>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    fn store(self, lanes: __m512, to: &mut [f32; LANES]) {
+        // SAFETY: see above.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), lanes) }
+    }
+
+    /// The products of a pair of inputs with 16 outputs' weights, added to their sums.
+    #[inline(always)]
+    fn add_products(self, sums: __m512, weights: __m512bh, x: Bf16Pair) -> __m512 {
+        // SAFETY: see above; a register of 16 pairs is one of 16 words.
+        unsafe {
+            let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x.0.cast_signed()));
+            _mm512_dpbf16_ps(sums, weights, x)
+        }
+    }
+
+    #[inline(always)]
+    fn store_rounded(self, lanes: __m512, to: &mut [Bf16Pair; LANES / 2]) {
+        // SAFETY: see above.
+        unsafe { to.as_mut_ptr().cast::<__m256bh>().write_unaligned(_mm512_cvtneps_pbh(lanes)) }
+    }
+}
+
+/// `w x` for rounded activations.
+struct Product<'a> {
+    unit: Avx512Bf16,
+    /// Of inputs.
+    pairs: usize,
+    x: &'a [Tile],
+    rows: usize,
+    /// Tiles of inputs that are in `y` already.
+    done: usize,
+}
+
+impl Product<'_> {
+    #[inline(always)]
+    fn run(&self, w: &[[Bf16Pair; LANES]], y: &mut [[f32; LANES]]) {
+        for (w, y) in w.chunks(2 * self.pairs).zip(y.chunks_mut(2 * self.rows)) {
+            match w.len() > self.pairs {
+                true => self.all_rows([&w[..self.pairs], &w[self.pairs..]], y),
+                false => self.all_rows([w], y),
+            }
+        }
+    }
+
+    /// All rows of `P` panels.
+    #[inline(always)]
+    fn all_rows<const P: usize>(&self, panels: [&[[Bf16Pair; LANES]]; P], y: &mut [[f32; LANES]]) {
+        let steps = self.pairs.div_ceil(LANES);
+        for (i, tiles) in self.x.chunks_exact(steps).enumerate() {
+            for half in 0..TILE_ROWS / ROWS {
+                let first = i * TILE_ROWS + half * ROWS;
+                self.block(panels, tiles, half, y, first..self.rows.min(first + ROWS));
+            }
+        }
+    }
+
+    /// The rows `rows` of `P` panels, half `half` of `tiles`. `y`: `[P][rows][16]`.
+    #[inline(always)]
+    fn block<const P: usize>(
+        &self,
+        panels: [&[[Bf16Pair; LANES]]; P],
+        tiles: &[Tile],
+        half: usize,
+        y: &mut [[f32; LANES]],
+        rows: std::ops::Range<usize>,
+    ) {
+        let mut sums = [[self.unit.zero(); P]; ROWS];
+        if self.done > 0 {
+            for (row, sums) in rows.clone().zip(&mut sums) {
+                (0..P).for_each(|p| sums[p] = self.unit.load(&y[p * self.rows + row]));
+            }
+        }
+        for (step, tile) in tiles.iter().enumerate().skip(self.done) {
+            let x = &tile.as_chunks::<ROWS>().0[half];
+            let panels = panels.map(|panel| &panel[step * LANES..self.pairs.min((step + 1) * LANES)]);
+            for pair in 0..panels[0].len() {
+                let weights = panels.map(|panel| self.unit.load_pairs(&panel[pair]));
+                for r in 0..ROWS {
+                    for p in 0..P {
+                        sums[r][p] = self.unit.add_products(sums[r][p], weights[p], x[r][pair]);
+                    }
+                }
+            }
+        }
+        for (row, sums) in rows.zip(sums) {
+            (0..P).for_each(|p| self.unit.store(sums[p], &mut y[p * self.rows + row]));
+        }
+    }
+}

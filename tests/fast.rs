@@ -1,0 +1,172 @@
+//! `--fast`: near the exact logits, the same for any number of threads, and never where nobody is told.
+//!
+//! The scalar set imitates AVX512-BF16 bit for bit, so that all this is tested on every machine.
+
+use smol_tests::common::{REAL, TALES, TempDir, blob_of, run};
+use smolrun::format::Dtype;
+use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialTokens};
+
+/// More tokens than a pass of 256 takes, and enough after it to be rounded.
+const TOKENS: usize = 300;
+
+fn tokens(model: &Model) -> Vec<u32> {
+    let vocab_size = model.config().vocab_size as u32;
+    (0..TOKENS as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocab_size).collect()
+}
+
+fn tales(dtype: Dtype) -> Model {
+    Model::open(blob_of(TALES, dtype)).unwrap()
+}
+
+fn options(kernels: Kernels) -> SessionOptions {
+    SessionOptions::default().kernels(kernels).threads(2)
+}
+
+fn scalar() -> SessionOptions {
+    options(Kernels::named("scalar").unwrap())
+}
+
+/// The logits after the last of `tokens`, fed so many at a time.
+fn logits(model: &Model, options: SessionOptions, tokens: &[u32], split: usize) -> Vec<f32> {
+    let mut session = Session::new(model, options).unwrap();
+    let mut logits = Vec::new();
+    for tokens in tokens.chunks(split) {
+        logits = session.feed(tokens).unwrap().to_vec();
+    }
+    logits
+}
+
+fn most_difference(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Sets that have a unit, which it is, and their options.
+fn fast_sets(model: &Model) -> Vec<(&'static str, SessionOptions)> {
+    let sets = Kernels::available().into_iter().map(|kernels| options(kernels).fast(true));
+    let unit = |options: &SessionOptions| Session::new(model, options.clone()).unwrap().fast().unit();
+    sets.filter_map(|options| Some((unit(&options)?, options))).collect()
+}
+
+#[test]
+fn fast_logits_are_near_the_exact_ones_on_every_unit() {
+    let model = tales(Dtype::Bf16);
+    let tokens = tokens(&model);
+    let exact = logits(&model, SessionOptions::default(), &tokens, TOKENS);
+    let oracle = logits(&model, scalar().fast(true), &tokens, TOKENS);
+    for (unit, options) in fast_sets(&model) {
+        let fast = logits(&model, options, &tokens, TOKENS);
+        let most = most_difference(&exact, &fast);
+        assert!(most > 0.0 && most < 0.2, "{unit}: logits differ by {most}");
+        assert!(unit == "amx" || fast == oracle, "{unit} has not the oracle's bits");
+    }
+}
+
+#[test]
+fn fast_logits_depend_neither_on_threads_nor_on_splits_into_pieces_of_32_and_more() {
+    let model = tales(Dtype::Bf16);
+    let tokens = &tokens(&model)[..96];
+    for (unit, options) in fast_sets(&model) {
+        let expected = logits(&model, options.clone().threads(1), tokens, 96);
+        for (threads, split) in [(1, 32), (2, 48), (3, 96), (8, 32)] {
+            let found = logits(&model, options.clone().threads(threads), tokens, split);
+            assert!(found == expected, "{unit}, {threads} threads, {split} at a time");
+        }
+    }
+}
+
+#[test]
+fn pieces_of_fewer_than_32_tokens_are_exact() {
+    let model = tales(Dtype::Bf16);
+    let tokens = &tokens(&model)[..62];
+    for (unit, options) in fast_sets(&model) {
+        let exact = logits(&model, options.clone().fast(false), tokens, 62);
+        assert!(logits(&model, options.clone(), tokens, 31) == exact, "{unit}");
+        assert!(logits(&model, options, tokens, 62) != exact, "{unit}");
+    }
+}
+
+#[test]
+fn a_session_tells_what_became_of_it() {
+    let (bf16, f32) = (tales(Dtype::Bf16), tales(Dtype::F32));
+    let fast = |model, options| Session::new(model, options).unwrap().fast();
+    assert_eq!(fast(&bf16, scalar()), Fast::Off);
+    assert_eq!(fast(&bf16, scalar().fast(true)), Fast::On("scalar"));
+    assert_eq!(fast(&f32, scalar().fast(true)), Fast::NoBf16);
+    for kernels in Kernels::available() {
+        let found = fast(&bf16, options(kernels).fast(true));
+        let is_right = match kernels.name() {
+            "scalar" => found == Fast::On("scalar"),
+            "avx512" => [Fast::NoUnit, Fast::On("avx512bf16"), Fast::On("amx")].contains(&found),
+            _ => found == Fast::NoUnit,
+        };
+        assert!(is_right, "{}: {found:?}", kernels.name());
+        let tokens = &tokens(&f32)[..40];
+        let exact = logits(&f32, options(kernels), tokens, 40);
+        assert!(logits(&f32, options(kernels).fast(true), tokens, 40) == exact, "f32 stays exact");
+    }
+}
+
+#[test]
+fn an_exact_session_refuses_what_a_fast_one_saved() {
+    let (model, temp) = (tales(Dtype::Bf16), TempDir::new());
+    let (tokens, path) = (tokens(&model), temp.join("session"));
+    let save = |count| {
+        let mut session = Session::new(&model, scalar().fast(true)).unwrap();
+        session.feed(&tokens[..count]).unwrap();
+        session.save(&path).unwrap();
+    };
+    let load = |options| Session::new(&model, options).unwrap().load(&path);
+
+    save(40);
+    let error = load(scalar()).unwrap_err();
+    assert!(matches!(error, Error::SavedSession { .. }) && error.to_string().contains("fast"), "{error}");
+    load(scalar().fast(true)).unwrap();
+    save(31); // nothing was rounded
+    load(scalar()).unwrap();
+}
+
+#[test]
+fn what_is_loaded_or_cut_back_stays_rounded_until_nothing_is_left() {
+    let (model, temp) = (tales(Dtype::Bf16), TempDir::new());
+    let (tokens, path) = (tokens(&model), temp.join("session"));
+    let mut session = Session::new(&model, scalar().fast(true)).unwrap();
+    let is_rounded = |session: &mut Session| {
+        session.save(&path).unwrap();
+        Session::new(&model, scalar()).unwrap().load(&path).is_err()
+    };
+    session.feed(&tokens[..40]).unwrap();
+    session.truncate(10);
+    assert!(is_rounded(&mut session));
+    session.load(&path).unwrap();
+    assert!(is_rounded(&mut session));
+    session.truncate(0);
+    session.feed(&tokens[..10]).unwrap();
+    assert!(!is_rounded(&mut session));
+}
+
+#[test]
+fn the_program_says_where_fast_changes_nothing() {
+    let (bf16, f32) = (blob_of(TALES, Dtype::Bf16), blob_of(TALES, Dtype::F32));
+    let [bf16, f32] = [&bf16, &f32].map(|path| path.to_str().unwrap());
+    let exact = run("smolrun", &[f32, "Once upon a time", "-n", "8"]);
+    let fast = run("smolrun", &[f32, "Once upon a time", "-n", "8", "--fast"]);
+    assert_eq!((fast.code, &fast.stdout), (0, &exact.stdout));
+    assert_eq!(fast.stderr, "smolrun: --fast: exact, because the blob's matrices are not bf16\n");
+
+    let outcome = run("smolrun", &["bench", bf16, "-p", "40", "-n", "0", "-r", "1", "--fast"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let is_told = outcome.stderr == "smolrun: --fast: exact, because the processor has, or may use, neither AMX nor AVX512-BF16\n";
+    assert!(is_told || outcome.stdout.contains("not bit-exact"), "{}{}", outcome.stderr, outcome.stdout);
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_fast_stays_near_the_exact_logits() {
+    let model = Model::open(blob_of(REAL, Dtype::Bf16)).unwrap();
+    let text = std::fs::read_to_string(smol_tests::common::repository().join("tests/data/ppl.txt")).unwrap();
+    let tokens = &model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap()[..256];
+    let exact = logits(&model, SessionOptions::default(), tokens, 256);
+    let fast = logits(&model, scalar().fast(true), tokens, 256);
+    let most = most_difference(&exact, &fast);
+    assert!(most > 0.0 && most < 1.0, "logits differ by {most}");
+}
