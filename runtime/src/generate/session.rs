@@ -19,7 +19,8 @@ pub struct SessionOptions {
     /// Threads, the caller's included; by default as many as the process may use at once. The result does not depend
     /// on it. With 1 no thread is started.
     pub threads: Option<usize>,
-    /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it.
+    /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it, unless the
+    /// session is [`fast`](SessionOptions::fast).
     pub kernels: Option<Kernels>,
     /// How keys and values are kept.
     pub kv_dtype: KvDtype,

@@ -135,7 +135,7 @@ impl Drop for Registers {
     /// Lets the system forget the registers when it next switches threads.
     fn drop(&mut self) {
         // SAFETY: whoever holds a `Registers` had an `Amx`; nothing relies on what is in the registers.
-        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
     }
 }
 

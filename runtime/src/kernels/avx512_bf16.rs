@@ -15,14 +15,16 @@ pub(crate) struct Avx512Bf16(());
 
 impl Avx512Bf16 {
     pub(super) fn detect() -> Option<Avx512Bf16> {
-        let has_all = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+        let has_all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512bf16");
         has_all.then_some(Avx512Bf16(()))
     }
 
-    entry! { Avx512Bf16, "avx512f,avx512bf16",
+    entry! { Avx512Bf16, "avx512f,avx512bw,avx512bf16",
     round(x: Activations<'_>, first: usize, tiles: &mut [Tile]) = |unit| unit.round_tiles(x, first, tiles) }
 
-    entry! { Avx512Bf16, "avx512f,avx512bf16",
+    entry! { Avx512Bf16, "avx512f,avx512bw,avx512bf16",
     matmul(w: &[[Bf16Pair; LANES]], pairs: usize, x: &[Tile], rows: usize, y: &mut [[f32; LANES]], done: usize)
     = |unit| Product { unit, pairs, x, rows, done }.run(w, y) }
 
@@ -110,26 +112,28 @@ impl Product<'_> {
         let steps = self.pairs.div_ceil(LANES);
         for (i, tiles) in self.x.chunks_exact(steps).enumerate() {
             for half in 0..TILE_ROWS / ROWS {
-                let first = i * TILE_ROWS + half * ROWS;
-                self.block(panels, tiles, half, y, first..self.rows.min(first + ROWS));
+                self.block(panels, tiles, half, i * TILE_ROWS + half * ROWS, y);
             }
         }
     }
 
-    /// The rows `rows` of `P` panels, half `half` of `tiles`. `y`: `[P][rows][16]`.
+    /// The rows from `first` on of `P` panels, half `half` of `tiles`, as far as there are any. `y`: `[P][rows][16]`.
     #[inline(always)]
     fn block<const P: usize>(
         &self,
         panels: [&[[Bf16Pair; LANES]]; P],
         tiles: &[Tile],
         half: usize,
+        first: usize,
         y: &mut [[f32; LANES]],
-        rows: std::ops::Range<usize>,
     ) {
+        // All loops over sums have fixed bounds, so that the sums stay in registers.
         let mut sums = [[self.unit.zero(); P]; ROWS];
-        if self.done > 0 {
-            for (row, sums) in rows.clone().zip(&mut sums) {
-                (0..P).for_each(|p| sums[p] = self.unit.load(&y[p * self.rows + row]));
+        for r in 0..ROWS {
+            for p in 0..P {
+                if self.done > 0 && first + r < self.rows {
+                    sums[r][p] = self.unit.load(&y[p * self.rows + first + r]);
+                }
             }
         }
         for (step, tile) in tiles.iter().enumerate().skip(self.done) {
@@ -144,8 +148,12 @@ impl Product<'_> {
                 }
             }
         }
-        for (row, sums) in rows.zip(sums) {
-            (0..P).for_each(|p| self.unit.store(sums[p], &mut y[p * self.rows + row]));
+        for r in 0..ROWS {
+            for p in 0..P {
+                if first + r < self.rows {
+                    self.unit.store(sums[r][p], &mut y[p * self.rows + first + r]);
+                }
+            }
         }
     }
 }
