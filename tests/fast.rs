@@ -155,7 +155,8 @@ fn the_program_says_where_fast_changes_nothing() {
 
     let outcome = run("smolrun", &["bench", bf16, "-p", "40", "-n", "0", "-r", "1", "--fast"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-    let is_told = outcome.stderr == "smolrun: --fast: exact, because the processor has, or may use, neither AMX nor AVX512-BF16\n";
+    let is_told = outcome.stderr
+        == "smolrun: --fast: exact, because the processor has, or may use, neither AMX nor AVX512-BF16\n";
     assert!(is_told || outcome.stdout.contains("not bit-exact"), "{}{}", outcome.stderr, outcome.stdout);
 }
 
@@ -164,9 +165,10 @@ fn the_program_says_where_fast_changes_nothing() {
 fn smollm2_135m_fast_stays_near_the_exact_logits() {
     let model = Model::open(blob_of(REAL, Dtype::Bf16)).unwrap();
     let text = std::fs::read_to_string(smol_tests::common::repository().join("tests/data/ppl.txt")).unwrap();
-    let tokens = &model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap()[..256];
-    let exact = logits(&model, SessionOptions::default(), tokens, 256);
-    let fast = logits(&model, scalar().fast(true), tokens, 256);
+    let tokens = &model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap()[..32];
+    let exact = logits(&model, SessionOptions::default(), tokens, 32);
+    let fast = logits(&model, scalar().fast(true), tokens, 32);
     let most = most_difference(&exact, &fast);
+    println!("logits differ by {most}");
     assert!(most > 0.0 && most < 1.0, "logits differ by {most}");
 }

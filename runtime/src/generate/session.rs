@@ -26,7 +26,7 @@ pub struct SessionOptions {
     pub kv_dtype: KvDtype,
     /// What happens when the sequence is as long as the model's context.
     pub overflow: Overflow,
-    /// Whether prompts may run with activations rounded to bf16, on AMX or AVX512-BF16: many times faster, and **not
+    /// Whether prompts may run with activations rounded to bf16, on AMX or AVX512-BF16, for speed: **not
     /// bit-exact**. By default everything is exact.
     ///
     /// It takes a blob with bf16 matrices; [`Session::fast`] tells what came of it. Where the layers run over 32 tokens or
