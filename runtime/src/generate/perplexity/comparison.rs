@@ -72,13 +72,14 @@ impl Session {
         tokens: &'a [u32],
         options: PerplexityOptions,
     ) -> Result<ComparisonWindows<'a>> {
-        let (config, other) = (self.model().config(), reference.model().config());
-        if config.vocab_size != other.vocab_size {
-            let (expected, found) = (format!("a vocabulary of {}", config.vocab_size), other.vocab_size);
-            return Err(Error::Argument { name: "reference", expected, found: found.to_string() });
+        let (model, other) = (self.model(), reference.model());
+        let (vocab_size, found) = (model.config().vocab_size, other.config().vocab_size);
+        if vocab_size != found {
+            let (expected, found) = (format!("a vocabulary of {vocab_size}"), found.to_string());
+            return Err(Error::Argument { name: "reference", expected, found });
         }
         Windows::new(tokens, options.clone(), other)?;
-        let windows = Windows::new(tokens, options, config)?;
+        let windows = Windows::new(tokens, options, model)?;
         Ok(ComparisonWindows { windows, rows: Rows::new(self)?, reference: Rows::new(reference)? })
     }
 }

@@ -103,7 +103,7 @@ impl Session {
         tokens: &'a [u32],
         options: PerplexityOptions,
     ) -> Result<PerplexityWindows<'a>> {
-        let windows = Windows::new(tokens, options, self.model().config())?;
+        let windows = Windows::new(tokens, options, self.model())?;
         Ok(PerplexityWindows { windows, rows: Rows::new(self)? })
     }
 }

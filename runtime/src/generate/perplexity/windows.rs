@@ -4,8 +4,8 @@ use std::slice::ChunksExact;
 
 use super::PerplexityOptions;
 use crate::error::{Error, Result};
-use crate::format::Config;
 use crate::generate::cancel::CancelToken;
+use crate::model::Model;
 
 /// Most tokens of a piece: enough to be bound by arithmetic; logits of that many positions are 25 MB of 49,152 tokens.
 pub(super) const ROWS: usize = 128;
@@ -26,9 +26,10 @@ pub(super) struct Piece<'a> {
 }
 
 impl<'a> Windows<'a> {
-    /// Those of `tokens`, at least one, for a model of this config.
-    pub(super) fn new(tokens: &'a [u32], options: PerplexityOptions, config: &Config) -> Result<Windows<'a>> {
+    /// Those of `tokens`, at least one, for this model.
+    pub(super) fn new(tokens: &'a [u32], options: PerplexityOptions, model: &Model) -> Result<Windows<'a>> {
         let PerplexityOptions { window, cancel } = options;
+        let config = model.config();
         let limit = config.max_position_embeddings;
         if !(2..=limit).contains(&window) {
             let (expected, found) = (format!("2 to the model's context of {limit}"), window.to_string());
