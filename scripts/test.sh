@@ -77,8 +77,9 @@ cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 cargo machete
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
-# Optimising across crates would be repeated for each of the many test programs: minutes, for a few percent of speed.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# Optimising across crates would be repeated for each test program: minutes, for a few percent of speed. ("off" would
+# not even optimise across the parts of a crate, and prompts take more than twice as long.)
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 step "tests"
 cargo test --locked --release --workspace -- --include-ignored

@@ -65,7 +65,7 @@ relaxed=$(node --v8-options | grep -o -- '--experimental-wasm-relaxed-simd' | he
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scripts/run_wasi.mjs"
 
 # As scripts/test.sh has built them: with a test beside them, the dependencies' features are those of `cargo test`.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 cargo build --locked --release --quiet --workspace --bins --examples --test registry
 readonly built=${CARGO_TARGET_DIR:-target}/release
 "$built/smolconv" models/tales-4m -o "$blob" --force
