@@ -22,29 +22,41 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokens: Vec<u32> = (0..positions).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
     for kernels in Kernels::available().into_iter().rev() {
         let options = SessionOptions::default().threads(threads).kernels(kernels);
-        let exact = logits(&mut Session::new(&model, options.clone())?, &tokens, split)?;
-        let remark = if kernels.is_exact() { "" } else { " (not exact)" };
-        println!("{} {}{remark}", sha256(&exact), kernels.name());
+        let (mut exact, mut most) = (Vec::new(), 0f32);
+        let keep = |logits: &[f32]| {
+            if is_fast {
+                exact.extend_from_slice(logits)
+            }
+        };
+        let hash = hash_logits(&mut Session::new(&model, options.clone())?, &tokens, split, keep)?;
+        println!("{hash} {}{}", kernels.name(), if kernels.is_exact() { "" } else { " (not exact)" });
 
         let mut session = Session::new(&model, options.fast(is_fast))?;
         if let Some(unit) = session.fast().unit() {
-            let fast = logits(&mut session, &tokens, split)?;
-            let most = exact.iter().zip(&fast).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            println!("{} fast on {unit}, up to {most} from exact", sha256(&fast));
+            let mut exact = exact.iter();
+            let compare = |logits: &[f32]| {
+                most = logits.iter().zip(exact.by_ref()).map(|(a, b)| (a - b).abs()).fold(most, f32::max);
+            };
+            let hash = hash_logits(&mut session, &tokens, split, compare)?;
+            println!("{hash} fast on {unit}, up to {most} from exact");
         }
     }
     Ok(())
 }
 
-/// Those of every position, one after another.
-fn logits(session: &mut Session, tokens: &[u32], split: usize) -> smolrun::Result<Vec<f32>> {
-    let mut all = Vec::new();
+/// Of the logits of every position, which `each` sees too.
+fn hash_logits(
+    session: &mut Session,
+    tokens: &[u32],
+    split: usize,
+    mut each: impl FnMut(&[f32]),
+) -> smolrun::Result<String> {
+    let mut hash = Sha256::new();
     for tokens in tokens.chunks(split) {
-        session.feed_all(tokens, |_, logits| all.extend_from_slice(logits))?;
+        session.feed_all(tokens, |_, logits| {
+            hash.update(bytemuck::cast_slice(logits));
+            each(logits);
+        })?;
     }
-    Ok(all)
-}
-
-fn sha256(logits: &[f32]) -> String {
-    Sha256::digest(bytemuck::cast_slice(logits)).iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
