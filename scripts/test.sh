@@ -78,7 +78,7 @@ cargo machete
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
 # Optimising across crates would be repeated for each test program: minutes, for a few percent of speed. ("off" would
-# not even optimise across the parts of a crate, and prompts take more than twice as long.)
+# not even optimise across the parts of a crate: products of many rows take more than twice as long.)
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 step "tests"

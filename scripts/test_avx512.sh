@@ -122,7 +122,7 @@ EOP
 # Both programs, linked statically: where they run there are no libraries.
 build_programs() {
     local -x RUSTFLAGS='-C target-feature=+crt-static' CARGO_TARGET_DIR=$work
-    local -x CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    local -x CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     local cargo=(--locked --release --quiet --target "$target" -p smolrun --no-default-features) tests
     cargo build "${cargo[@]}" --example hash_logits
     cp "$work/$target/release/examples/hash_logits" "$work/root/"

@@ -26,7 +26,10 @@ unit_tests() { # TARGET
 same_logits() { # TARGET SETS: the sets that must give the same bits
     local found
     found=$(cargo run --locked --release --quiet --target "$1" -p smolrun --no-default-features \
-        --example hash_logits -- "$PWD/$blob" 1 300)
+        --example hash_logits -- "$PWD/$blob" 1 300) || {
+        echo "scripts/test_targets.sh: $1: hash_logits failed" >&2
+        return 1
+    }
     echo "$found"
     [[ $(grep -cx "${expected%% *} \($2\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
         echo "scripts/test_targets.sh: $1: expected ${expected%% *} of each of $2" >&2

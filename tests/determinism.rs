@@ -1,7 +1,6 @@
 //! The same bits whatever they were computed with: threads, instruction sets, and how the prompt was split.
 
-use sha2::{Digest, Sha256};
-use smol_tests::common::{REAL, TALES, blob, blob_of};
+use smol_tests::common::{REAL, TALES, blob, blob_of, logits_sha256};
 use smolrun::format::Dtype;
 use smolrun::{Kernels, KvDtype, Model, Session, SessionOptions, SpecialTokens};
 
@@ -34,7 +33,7 @@ fn same_bits_in_the_whole_matrix(kv_dtype: KvDtype) {
     let options = || SessionOptions::default().kv_dtype(kv_dtype);
     let model = Model::open(blob(TALES)).unwrap();
     let tokens = tokens(&model);
-    let expected = hash(&model, &tokens, options().threads(1), POSITIONS);
+    let expected = logits_sha256(&model, &tokens, options().threads(1), POSITIONS);
     for kernels in Kernels::available() {
         // Without a fused multiply-add in hardware a run takes seconds: a corner of the matrix has to do.
         let is_slow = kernels.name() == "scalar";
@@ -42,7 +41,7 @@ fn same_bits_in_the_whole_matrix(kv_dtype: KvDtype) {
         for &threads in threads {
             for &split in splits {
                 let options = options().threads(threads).kernels(kernels);
-                let found = hash(&model, &tokens, options, split);
+                let found = logits_sha256(&model, &tokens, options, split);
                 assert_eq!(found, expected, "{}, {threads} threads, {split} at a time", kernels.name());
             }
         }
@@ -63,7 +62,7 @@ fn smollm2_135m_in_bf16_has_the_bits_of_f32() {
 fn bf16_equals_f32(name: &str) {
     let hash_of = |dtype, split| {
         let model = Model::open(blob_of(name, dtype)).unwrap();
-        hash(&model, &tokens(&model), SessionOptions::default(), split)
+        logits_sha256(&model, &tokens(&model), SessionOptions::default(), split)
     };
     let expected = hash_of(Dtype::F32, POSITIONS);
     for split in [1, 7, POSITIONS] {
@@ -91,15 +90,4 @@ fn tokens(model: &Model) -> Vec<u32> {
     tokens.truncate(POSITIONS);
     assert_eq!(tokens.len(), POSITIONS);
     tokens
-}
-
-/// SHA-256 of the logits of every position.
-fn hash(model: &Model, tokens: &[u32], options: SessionOptions, split: usize) -> String {
-    let mut session = Session::new(model, options).unwrap();
-    let mut hash = Sha256::new();
-    for tokens in tokens.chunks(split) {
-        let update = |_, logits: &[f32]| logits.iter().for_each(|logit| hash.update(logit.to_le_bytes()));
-        session.feed_all(tokens, update).unwrap();
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! The scalar set imitates AVX512-BF16 bit for bit, so that all this is tested on every machine.
 
-use smol_tests::common::{REAL, TALES, TempDir, blob_of, run};
+use smol_tests::common::{REAL, TALES, TempDir, blob_of, run, scattered_tokens};
 use smolrun::format::Dtype;
 use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialTokens};
 
@@ -10,8 +10,7 @@ use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialToken
 const TOKENS: usize = 96;
 
 fn tokens(model: &Model) -> Vec<u32> {
-    let vocab_size = model.config().vocab_size as u32;
-    (0..TOKENS as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocab_size).collect()
+    scattered_tokens(model, TOKENS)
 }
 
 fn tales(dtype: Dtype) -> Model {

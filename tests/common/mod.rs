@@ -4,6 +4,7 @@ pub mod blob;
 mod checkpoint;
 pub mod counting;
 pub mod gguf;
+mod logits;
 mod models;
 mod programs;
 mod temp_dir;
@@ -13,6 +14,7 @@ pub mod versions;
 
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
+pub use self::logits::{logits_sha256, scattered_tokens};
 pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository, tales, tales_with_template};
 pub use self::programs::{Outcome, program, run};
 pub use self::temp_dir::TempDir;

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use smolrun::{Model, Session, SessionOptions, SpecialTokens, verify};
+use smolrun::{Model, SessionOptions, SpecialTokens, verify};
+
+use super::{logits_sha256, scattered_tokens};
 
 /// Words, numbers, control tokens, characters of several bytes, and space in unusual places.
 const TEXT: &str = "Once upon  a time, in 1848,\n\n\tthere was naïve 日本 🎉. <|begin_of_text|><s>▁It's  ";
@@ -20,6 +21,7 @@ pub fn reading(blob: &Path) -> Value {
     let header = &model.layout().header;
     let encode = |special| model.tokenizer().encode_prompt(TEXT, special).expect("any text can be encoded");
     let ids = encode(SpecialTokens::Parse);
+    let tokens = scattered_tokens(&model, model.config().max_position_embeddings.min(96));
     json!({
         "version": format!("{}.{}", header.version_major, header.version_minor),
         "text": TEXT,
@@ -27,18 +29,6 @@ pub fn reading(blob: &Path) -> Value {
         "ids": ids,
         "decoded": model.tokenizer().decode(&ids, false).expect("they are its own ids"),
         "chat_template": model.chat_template().expect("it is UTF-8"),
-        "logits_sha256": logits_sha256(&model),
+        "logits_sha256": logits_sha256(&model, &tokens, SessionOptions::default(), tokens.len()),
     })
-}
-
-fn logits_sha256(model: &Model) -> String {
-    let (vocab, positions) =
-        (model.config().vocab_size as u32, model.config().max_position_embeddings.min(96));
-    let tokens: Vec<u32> = (0..positions as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
-    let mut session = Session::new(model, SessionOptions::default()).expect("a session can be had");
-    let mut hash = Sha256::new();
-    session
-        .feed_all(&tokens, |_, logits| hash.update(bytemuck::cast_slice(logits)))
-        .expect("logits are finite");
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

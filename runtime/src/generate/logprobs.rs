@@ -44,12 +44,6 @@ impl LogSoftmax<'_> {
         f64::from(self.logits[id as usize]) - self.largest - self.normaliser
     }
 
-    /// The id of the largest logit, of equals the first.
-    pub(super) fn likeliest(&self) -> u32 {
-        let larger = |best: (u32, f32), one: (u32, f32)| if one.1 > best.1 { one } else { best };
-        (0u32..).zip(self.logits.iter().copied()).reduce(larger).map_or(0, |(id, _)| id)
-    }
-
     /// The Kullback-Leibler divergence of `other` from this, over as many ids: the sum of p ln(p / q), p being these
     /// probabilities and q `other`'s. It is never below zero, nor is what rounding leaves of it.
     pub(super) fn divergence(&self, other: &LogSoftmax<'_>) -> f64 {

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::logprobs::LogSoftmax;
+use super::sampler::first_largest;
 use crate::error::{Error, Result};
 
 /// What [`Session::score`] says of a continuation.
@@ -64,10 +65,7 @@ impl Session {
 impl Score {
     fn add(&mut self, id: u32, logits: &[f32]) {
         self.logprob += LogSoftmax::new(logits).of(id);
-        let logit = logits[id as usize];
-        // The first of the largest, as greedy generation takes it.
-        let is_greedy = (0u32..).zip(logits).all(|(other, &x)| x < logit || (x == logit && id <= other));
-        self.is_greedy &= is_greedy;
+        self.is_greedy &= first_largest(logits) == id;
     }
 }
 

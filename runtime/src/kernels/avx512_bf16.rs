@@ -2,23 +2,21 @@
 
 use std::arch::x86_64::*;
 
+use super::avx512::Avx512;
 use super::rounded::{Activations, TILE_ROWS, Tile};
-use super::simd::entry;
+use super::simd::{Simd, entry};
 use super::{Bf16Pair, LANES};
 
 /// Rows of the block of sums in registers, half a tile: with two panels, 16 chains hide the instruction's latency.
 const ROWS: usize = TILE_ROWS / 2;
 
-/// The proof that this processor has AVX512-BF16, and what comes before it.
+/// The proof that this processor has AVX512-BF16 beside AVX-512, whose loads and stores it uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512Bf16(());
+pub(crate) struct Avx512Bf16(Avx512);
 
 impl Avx512Bf16 {
-    pub(super) fn detect() -> Option<Avx512Bf16> {
-        let has_all = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512bf16");
-        has_all.then_some(Avx512Bf16(()))
+    pub(super) fn detect(set: Avx512) -> Option<Avx512Bf16> {
+        is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(set))
     }
 
     entry! { Avx512Bf16, "avx512f,avx512bw,avx512bf16",
@@ -34,7 +32,7 @@ impl Avx512Bf16 {
             for (row, pairs) in tile.iter_mut().enumerate() {
                 let halves = pairs.as_chunks_mut::<{ LANES / 2 }>().0;
                 for (pairs, x) in halves.iter_mut().zip(x.tile_row(first + i, row)) {
-                    self.store_rounded(self.load(&x), pairs);
+                    self.store_rounded(self.0.load(&x), pairs);
                 }
             }
         }
@@ -44,27 +42,9 @@ impl Avx512Bf16 {
     // touches the whole array.
 
     #[inline(always)]
-    fn zero(self) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_setzero_ps() }
-    }
-
-    #[inline(always)]
-    fn load(self, from: &[f32; LANES]) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_loadu_ps(from.as_ptr()) }
-    }
-
-    #[inline(always)]
     fn load_pairs(self, from: &[Bf16Pair; LANES]) -> __m512bh {
         // SAFETY: see above.
         unsafe { from.as_ptr().cast::<__m512bh>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    fn store(self, lanes: __m512, to: &mut [f32; LANES]) {
-        // SAFETY: see above.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), lanes) }
     }
 
     /// The products of a pair of inputs with 16 outputs' weights, added to their sums.
@@ -128,22 +108,22 @@ impl Product<'_> {
         y: &mut [[f32; LANES]],
     ) {
         // All loops over sums have fixed bounds, so that the sums stay in registers.
-        let mut sums = [[self.unit.zero(); P]; ROWS];
+        let Avx512Bf16(set) = self.unit;
+        let mut sums = [[set.zero(); P]; ROWS];
         for r in 0..ROWS {
             for p in 0..P {
                 if self.done > 0 && first + r < self.rows {
-                    sums[r][p] = self.unit.load(&y[p * self.rows + first + r]);
+                    sums[r][p] = set.load(&y[p * self.rows + first + r]);
                 }
             }
         }
         for (step, tile) in tiles.iter().enumerate().skip(self.done) {
             let x = &tile.as_chunks::<ROWS>().0[half];
-            let panels = panels.map(|panel| &panel[step * LANES..self.pairs.min((step + 1) * LANES)]);
-            for pair in 0..panels[0].len() {
-                let weights = panels.map(|panel| self.unit.load_pairs(&panel[pair]));
-                for r in 0..ROWS {
-                    for p in 0..P {
-                        sums[r][p] = self.unit.add_products(sums[r][p], weights[p], x[r][pair]);
+            for pair in step * LANES..self.pairs.min((step + 1) * LANES) {
+                for p in 0..P {
+                    let weights = self.unit.load_pairs(&panels[p][pair]);
+                    for r in 0..ROWS {
+                        sums[r][p] = self.unit.add_products(sums[r][p], weights, x[r][pair % LANES]);
                     }
                 }
             }
@@ -151,7 +131,7 @@ impl Product<'_> {
         for r in 0..ROWS {
             for p in 0..P {
                 if first + r < self.rows {
-                    self.unit.store(sums[r][p], &mut y[p * self.rows + first + r]);
+                    set.store(sums[r][p], &mut y[p * self.rows + first + r]);
                 }
             }
         }

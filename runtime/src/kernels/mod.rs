@@ -171,8 +171,8 @@ impl Kernels {
         match self.0 {
             Set::Scalar => vec![Bf16Unit::Scalar],
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(_) => {
-                let Some(unit) = avx512_bf16::Avx512Bf16::detect() else { return Vec::new() };
+            Set::Avx512(set) => {
+                let Some(unit) = avx512_bf16::Avx512Bf16::detect(set) else { return Vec::new() };
                 let amx = amx::Amx::detect().map(|amx| Bf16Unit::Amx(amx, unit));
                 [Bf16Unit::Avx512Bf16(unit)].into_iter().chain(amx).collect()
             }

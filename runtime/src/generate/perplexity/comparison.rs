@@ -7,6 +7,7 @@ use super::windows::Windows;
 use super::{Perplexity, PerplexityOptions};
 use crate::error::{Error, Result};
 use crate::generate::logprobs::LogSoftmax;
+use crate::generate::sampler::first_largest;
 use crate::generate::session::Session;
 
 /// How far a model's expectations are from those of a reference. Those of several windows add up (`+=`).
@@ -95,12 +96,13 @@ struct Difference {
 
 impl Difference {
     fn new(logits: &[f32], reference: &[f32], next: u32) -> Difference {
+        let agree = first_largest(logits) == first_largest(reference);
         let (model, reference) = (LogSoftmax::new(logits), LogSoftmax::new(reference));
         Difference {
             nll: -model.of(next),
             reference_nll: -reference.of(next),
             divergence: reference.divergence(&model),
-            agree: model.likeliest() == reference.likeliest(),
+            agree,
         }
     }
 }
