@@ -87,12 +87,12 @@ cargo test --locked --release --workspace -- --include-ignored
 step "other processors' kernels"
 scripts/test_targets.sh
 
-# Counting lines slows kernels down many times, so the real model is left to the tests above, as is what starts a
-# program, converts a file or runs a whole model thousands of times, or over thousands of tokens. The build is a debug
-# build: overflows and debug assertions are checked here; nobody reads its debug information. Tests that interrupt a
-# program leave a torn profile now and then, which is left out (--failure-mode all).
+# A debug build, so that overflows and debug assertions are checked here, but optimised: counting in plain debug code
+# slows kernels down so many times that tests of the programs wait in vain. The real model is left to the tests above, as
+# is what starts a program, converts a file or runs a whole model thousands of times, or over thousands of tokens. Tests
+# that interrupt a program leave a torn profile now and then, which is left out (--failure-mode all).
 step "line coverage of the libraries"
-CARGO_PROFILE_DEV_DEBUG=0 cargo llvm-cov --locked --workspace --failure-mode all \
+CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo llvm-cov --locked --workspace --failure-mode all \
     --ignore-filename-regex "$not_library" --fail-under-lines 90 \
     -- --skip the_programs_say_so_in_one_line --skip a_program_with_the_blob_inside_tells_the_tale \
     --skip no_mutation_of_a_gguf_file_does_harm --skip in_the_whole_matrix --skip a_sliding_sequence \
