@@ -421,13 +421,13 @@ fn entry_cases() -> Vec<Case> {
         case(
             "dtype of another kind",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16), found 2"),
+            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 2"),
             entry32(QkvProj, 8, 2),
         ),
         case(
             "unknown dtype",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16), found 5"),
+            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 9"),
             entry32(QkvProj, 8, 5),
         ),
         case(
@@ -741,7 +741,7 @@ fn shape_cases() -> Vec<Case> {
 fn reshaped(kind: Kind) -> Case {
     let part = &good().parts[good().index(kind)];
     let [rows, columns] = part.shape;
-    let size = kind.dtypes()[0].size();
+    let size = kind.dtypes()[0].size().unwrap();
     // Half the rows with twice the columns where only the number of columns is fixed, else another row.
     let (shape, expected) = match kind {
         Kind::Config => ([255, 1], "length: expected 256, found 255".to_owned()),

@@ -137,7 +137,7 @@ fn write_blob(
 /// A table of `columns` columns of the kind's dtype.
 fn bytes_section(kind: Kind, columns: u64, bytes: Vec<u8>) -> Section<'static> {
     let dtype = kind.dtypes()[0];
-    let rows = bytes.len() as u64 / (columns * dtype.size());
+    let rows = bytes.len() as u64 / (columns * dtype.size().unwrap_or(1)); // a table is of numbers
     let spec = Spec { kind, layer: None, dtype, shape: [rows, columns] };
     Section { spec, content: Content::Bytes(bytes) }
 }

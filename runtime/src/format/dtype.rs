@@ -12,12 +12,26 @@ pub enum Dtype {
     F32 = 3,
     /// bfloat16: the upper half of a binary32. In a matrix, those of two columns lie together.
     Bf16 = 4,
+    /// Codes of 8 bits with scales, see "Quantised panels" in `format-spec.md`. Only matrices are quantised.
+    Q8 = 5,
+    /// Codes of 6 bits with scales.
+    Q6 = 6,
+    /// Codes of 5 bits with scales.
+    Q5 = 7,
+    /// Codes of 4 bits with scales and a table of values.
+    Q4 = 8,
 }
 
 impl Dtype {
+    /// Every type, in ascending order of its code.
+    pub const ALL: [Dtype; 8] = {
+        use Dtype::*;
+        [U8, U32, F32, Bf16, Q8, Q6, Q5, Q4]
+    };
+
     /// The type with this code, if this version knows it.
     pub fn from_code(code: u32) -> Option<Dtype> {
-        [Dtype::U8, Dtype::U32, Dtype::F32, Dtype::Bf16].into_iter().find(|dtype| dtype.code() == code)
+        Self::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
     /// The code written in the directory.
@@ -32,15 +46,31 @@ impl Dtype {
             Dtype::U32 => "u32",
             Dtype::F32 => "f32",
             Dtype::Bf16 => "bf16",
+            Dtype::Q8 => "q8",
+            Dtype::Q6 => "q6",
+            Dtype::Q5 => "q5",
+            Dtype::Q4 => "q4",
         }
     }
 
-    /// Bytes of one element.
-    pub fn size(self) -> u64 {
+    /// Bytes of one element; `None` where elements are codes of several bits.
+    pub fn size(self) -> Option<u64> {
         match self {
-            Dtype::U8 => 1,
-            Dtype::Bf16 => 2,
-            Dtype::U32 | Dtype::F32 => 4,
+            Dtype::U8 => Some(1),
+            Dtype::Bf16 => Some(2),
+            Dtype::U32 | Dtype::F32 => Some(4),
+            Dtype::Q8 | Dtype::Q6 | Dtype::Q5 | Dtype::Q4 => None,
+        }
+    }
+
+    /// Bits of one code; `None` where elements are numbers.
+    pub fn code_bits(self) -> Option<u64> {
+        match self {
+            Dtype::Q8 => Some(8),
+            Dtype::Q6 => Some(6),
+            Dtype::Q5 => Some(5),
+            Dtype::Q4 => Some(4),
+            Dtype::U8 | Dtype::U32 | Dtype::F32 | Dtype::Bf16 => None,
         }
     }
 }

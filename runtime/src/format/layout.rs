@@ -1,13 +1,14 @@
 //! Every number that fixes where something lies in a blob. `format-spec.md` is the prose of this file.
 
 use super::dtype::Dtype;
+use super::quantised;
 
 /// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
 pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
 pub const VERSION_MAJOR: u16 = 1;
 /// The minor version this crate writes; a reader accepts older and newer ones.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 
 /// Bytes of the header, at offset 0.
 pub const HEADER_LEN: usize = 128;
@@ -198,7 +199,9 @@ impl Kind {
             RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm | QkvBias | QkNorm | OBias => {
                 &[Dtype::F32]
             }
-            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => &[Dtype::F32, Dtype::Bf16],
+            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => {
+                &[Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4]
+            }
         }
     }
 
@@ -211,6 +214,9 @@ impl Kind {
             kind if kind.is_matrix() => shape[0].checked_next_multiple_of(PANEL as u64)?,
             _ => shape[0],
         };
-        rows.checked_mul(shape[1])?.checked_mul(dtype.size())
+        match dtype.size() {
+            Some(size) => rows.checked_mul(shape[1])?.checked_mul(size),
+            None => quantised::section_len(dtype, rows / PANEL as u64, shape[1]),
+        }
     }
 }

@@ -17,6 +17,7 @@ mod header;
 mod layer_flags;
 mod layout;
 mod merges;
+mod quantised;
 mod text_rules;
 
 use std::ops::Range;
@@ -34,6 +35,7 @@ pub use self::layout::{
     NO_LAYER, NO_TOKEN, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
 };
 pub use self::merges::{Merge, Merges};
+pub use self::quantised::{BLOCK, QuantisedPanels};
 pub use self::text_rules::TextRules;
 
 /// A blob's sections, each checked, and where their bytes lie.
