@@ -421,13 +421,17 @@ fn entry_cases() -> Vec<Case> {
         case(
             "dtype of another kind",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 2"),
+            format!(
+                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 2"
+            ),
             entry32(QkvProj, 8, 2),
         ),
         case(
             "unknown dtype",
             Open,
-            format!("{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 9"),
+            format!(
+                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 9"
+            ),
             entry32(QkvProj, 8, 5),
         ),
         case(

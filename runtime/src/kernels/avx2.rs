@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Block, Simd, entries};
-use super::{Bf16Pair, F16, LANES};
+use super::quantised::Group;
+use super::simd::{Block, Integers, Simd, entries};
+use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -82,5 +83,137 @@ impl Simd for Avx2 {
             let x = _mm256_set1_ps(x);
             [_mm256_fmadd_ps(weights[0], x, sums[0]), _mm256_fmadd_ps(weights[1], x, sums[1])]
         }
+    }
+}
+
+// SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+// touches 32 bytes of 64, from their start or their middle, or 8 of 16.
+impl Integers for Avx2 {
+    type Bytes = [__m256i; 2];
+    type Words = [__m256i; 2];
+    type Sums = [__m256i; 2];
+
+    #[inline(always)]
+    fn bytes(self, from: &Group) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[32..].as_ptr().cast())] }
+    }
+
+    #[inline(always)]
+    fn and(self, bytes: [__m256i; 2], mask: u8) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let mask = _mm256_set1_epi8(mask as i8);
+            [_mm256_and_si256(bytes[0], mask), _mm256_and_si256(bytes[1], mask)]
+        }
+    }
+
+    #[inline(always)]
+    fn or(self, bytes: [__m256i; 2], other: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_or_si256(bytes[0], other[0]), _mm256_or_si256(bytes[1], other[1])] }
+    }
+
+    #[inline(always)]
+    fn up(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let n = _mm_cvtsi32_si128(n as i32);
+            [_mm256_sll_epi16(bytes[0], n), _mm256_sll_epi16(bytes[1], n)]
+        }
+    }
+
+    #[inline(always)]
+    fn down(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let n = _mm_cvtsi32_si128(n as i32);
+            [_mm256_srl_epi16(bytes[0], n), _mm256_srl_epi16(bytes[1], n)]
+        }
+    }
+
+    #[inline(always)]
+    fn minus(self, bytes: [__m256i; 2], n: u8) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let n = _mm256_set1_epi8(n as i8);
+            [_mm256_sub_epi8(bytes[0], n), _mm256_sub_epi8(bytes[1], n)]
+        }
+    }
+
+    #[inline(always)]
+    fn look_up(self, values: &[i8; 16], bytes: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let values = _mm256_broadcastsi128_si256(_mm_loadu_si128(values.as_ptr().cast()));
+            [_mm256_shuffle_epi8(values, bytes[0]), _mm256_shuffle_epi8(values, bytes[1])]
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: [__m256i; 2]) -> [[__m256i; 2]; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let upper = _mm256_set1_epi16(-1 << 8);
+            [
+                [_mm256_slli_epi16::<8>(bytes[0]), _mm256_slli_epi16::<8>(bytes[1])],
+                [_mm256_and_si256(bytes[0], upper), _mm256_and_si256(bytes[1], upper)],
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn load_words(self, from: &[[i16; 2]; LANES]) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[8..].as_ptr().cast())] }
+    }
+
+    #[inline(always)]
+    fn store_words(self, words: [__m256i; 2], to: &mut [[i16; 2]; LANES]) {
+        // SAFETY: see above.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), words[0]);
+            _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), words[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [__m256i; 2], words: [__m256i; 2], x: [i16; 2]) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let x = _mm256_set1_epi32(bytemuck::cast(x));
+            [
+                _mm256_add_epi32(sums[0], _mm256_madd_epi16(words[0], x)),
+                _mm256_add_epi32(sums[1], _mm256_madd_epi16(words[1], x)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn sums_as_floats(self, sums: [__m256i; 2]) -> [__m256; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] }
+    }
+
+    #[inline(always)]
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> [__m256; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()));
+            let high = _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes[8..].as_ptr().cast()));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
+    }
+
+    #[inline(always)]
+    fn mul(self, lanes: [__m256; 2], other: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_mul_ps(lanes[0], other[0]), _mm256_mul_ps(lanes[1], other[1])] }
     }
 }

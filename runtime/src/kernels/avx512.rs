@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Block, Simd, entries};
-use super::{Bf16Pair, F16, LANES};
+use super::quantised::Group;
+use super::simd::{Block, Integers, Simd, entries};
+use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them.
 #[derive(Clone, Copy, Debug)]
@@ -70,5 +71,106 @@ impl Simd for Avx512 {
     fn fma(self, sums: __m512, weights: __m512, x: f32) -> __m512 {
         // SAFETY: see above.
         unsafe { _mm512_fmadd_ps(weights, _mm512_set1_ps(x), sums) }
+    }
+}
+
+// SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+// touches all 64 bytes of an array, or all 16.
+impl Integers for Avx512 {
+    type Bytes = __m512i;
+    type Words = __m512i;
+    type Sums = __m512i;
+
+    #[inline(always)]
+    fn bytes(self, from: &Group) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn and(self, bytes: __m512i, mask: u8) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(mask as i8)) }
+    }
+
+    #[inline(always)]
+    fn or(self, bytes: __m512i, other: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_or_si512(bytes, other) }
+    }
+
+    #[inline(always)]
+    fn up(self, bytes: __m512i, n: u32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sll_epi16(bytes, _mm_cvtsi32_si128(n as i32)) }
+    }
+
+    #[inline(always)]
+    fn down(self, bytes: __m512i, n: u32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_srl_epi16(bytes, _mm_cvtsi32_si128(n as i32)) }
+    }
+
+    #[inline(always)]
+    fn minus(self, bytes: __m512i, n: u8) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi8(bytes, _mm512_set1_epi8(n as i8)) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, values: &[i8; 16], bytes: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe {
+            let values = _mm512_broadcast_i32x4(_mm_loadu_si128(values.as_ptr().cast()));
+            _mm512_shuffle_epi8(values, bytes)
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: __m512i) -> [__m512i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm512_slli_epi16::<8>(bytes), _mm512_and_si512(bytes, _mm512_set1_epi16(-1 << 8))] }
+    }
+
+    #[inline(always)]
+    fn load_words(self, from: &[[i16; 2]; LANES]) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store_words(self, words: __m512i, to: &mut [[i16; 2]; LANES]) {
+        // SAFETY: see above.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: __m512i, words: __m512i, x: [i16; 2]) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(words, _mm512_set1_epi32(bytemuck::cast(x)))) }
+    }
+
+    #[inline(always)]
+    fn sums_as_floats(self, sums: __m512i) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtepi32_ps(sums) }
+    }
+
+    #[inline(always)]
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn mul(self, lanes: __m512, other: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_ps(lanes, other) }
     }
 }

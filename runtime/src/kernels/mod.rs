@@ -3,7 +3,7 @@
 //! **Layout.** A matrix `[out, in]` lies in panels: 16 output rows side by side, `[out/16][in][16]`; of bf16, the weights
 //! of two inputs lie together, `[out/16][in/2][16][2]`. Activations lie the same way, `[features/16][rows][16]`, one row per token: the output of one product is the input of the next as it
 //! is, a worker that owns some panels owns one contiguous piece of the output, and for one row it is a plain vector.
-//! Features past the last are zero.
+//! Features past the last are zero. Quantised matrices, which have their own layout and numbers: see [`quantised`].
 //!
 //! **Numbers.** An output element is one chain of fused multiply-adds over `in`, in ascending order, from zero.
 //! Reductions keep 16 running values, one per lane, and join them in the order of [`math::join_lanes`]. Every set
@@ -18,6 +18,15 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 mod half;
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_arch = "wasm32", target_feature = "simd128")
+    )),
+    allow(dead_code)
+)]
+mod integers;
 mod math;
 #[cfg_attr(
     not(any(
@@ -39,6 +48,7 @@ mod neon;
     allow(dead_code)
 )]
 mod peak;
+mod quantised;
 mod rounded;
 mod scalar;
 #[cfg_attr(
@@ -59,6 +69,7 @@ use self::simd::Simd;
 
 pub(crate) use self::half::{Bf16Pair, F16};
 pub(crate) use self::math::sin_cos;
+pub(crate) use self::quantised::{Quantised, RoundedBlock, rounded_blocks};
 pub(crate) use self::rounded::{Bf16Unit, Tile, tiles, tiles_of_row};
 use crate::error::{Error, Result};
 
@@ -191,7 +202,25 @@ impl Kernels {
             Elements::F32(data) => dispatch!(self.0, matmul_f32(data, w.inputs, x, rows, y, accumulate)),
             Elements::Bf16(data) => dispatch!(self.0, matmul_bf16(data, w.inputs, x, rows, y, accumulate)),
             Elements::F16(data) => dispatch!(self.0, matmul_f16(data, w.inputs, x, rows, y, accumulate)),
+            Elements::Quantised(_) => unreachable!("products of integers take rounded activations"),
         }
+    }
+
+    /// Rounds activations to whole numbers times a scale, for [`Kernels::matmul_rounded`]: the blocks of 32 inputs for all
+    /// `rows` rows, from the `first` such block on.
+    ///
+    /// `x`: `[inputs/16, rounded up][rows][16]`, `blocks`: `[inputs/32, rounded up][rows]`.
+    pub(crate) fn round(self, x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock]) {
+        dispatch!(self.0, round(x, rows, first, blocks));
+    }
+
+    /// `y = w x` for quantised weights and rounded activations.
+    ///
+    /// `x`: `[blocks][rows]`, `y`: `[panels][rows][16]`.
+    pub(crate) fn matmul_rounded(self, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
+        assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
+        assert_eq!(x.len(), w.blocks() * rows, "a block of activations for each block of inputs and row");
+        dispatch!(self.0, matmul_quantised(w, x, rows, y));
     }
 
     /// Reads all of `data`, whole panels, as fast as memory gives it.
@@ -277,6 +306,7 @@ pub(crate) enum Elements<'a> {
     F32(&'a [f32]),
     Bf16(&'a [Bf16Pair]),
     F16(&'a [F16]),
+    Quantised(Quantised<'a>),
 }
 
 /// What a kernel can read weights from: the numbers of one input, or of several in turn, for one output.
@@ -335,7 +365,10 @@ impl Element for f32 {
 impl<'a> Panels<'a> {
     /// How many panels.
     fn count(self) -> usize {
-        self.len() / (self.inputs * LANES)
+        match self.data {
+            Elements::Quantised(data) => data.count(),
+            _ => self.len() / (self.inputs * LANES),
+        }
     }
 
     /// How many numbers, those of the rows that pad the last panel included.
@@ -344,6 +377,7 @@ impl<'a> Panels<'a> {
             Elements::F32(data) => data.len(),
             Elements::Bf16(data) => 2 * data.len(),
             Elements::F16(data) => data.len(),
+            Elements::Quantised(data) => data.count() * LANES * self.inputs,
         }
     }
 
@@ -355,6 +389,7 @@ impl<'a> Panels<'a> {
             Elements::F32(data) => Elements::F32(&data[range]),
             Elements::Bf16(data) => Elements::Bf16(&data[range.start / 2..range.end / 2]),
             Elements::F16(data) => Elements::F16(&data[range]),
+            Elements::Quantised(data) => Elements::Quantised(data.slice(first, count)),
         };
         Panels { data, ..self }
     }
@@ -362,21 +397,24 @@ impl<'a> Panels<'a> {
     /// Writes row `row` of the matrix into `column` of the activations `out`, `[inputs/16, rounded up][rows][16]`, and
     /// zero into the features past the last.
     pub(crate) fn copy_row(self, row: usize, out: &mut [f32], rows: usize, column: usize) {
+        let lane = row % LANES;
+        let mut copy = |row: &mut dyn Iterator<Item = f32>| {
+            // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
+            let padding = std::iter::repeat_n(0.0, self.inputs.next_multiple_of(LANES) - self.inputs);
+            for (i, value) in row.take(self.inputs).chain(padding).enumerate() {
+                out[(i / LANES * rows + column) * LANES + i % LANES] = value;
+            }
+        };
         match self.slice(row / LANES, 1).data {
-            Elements::F32(panel) => copy_lane(panel, row % LANES, out, rows, column),
-            Elements::Bf16(panel) => copy_lane(panel, row % LANES, out, rows, column),
-            Elements::F16(panel) => copy_lane(panel, row % LANES, out, rows, column),
+            Elements::F32(panel) => copy(&mut values(panel, lane)),
+            Elements::Bf16(panel) => copy(&mut values(panel, lane)),
+            Elements::F16(panel) => copy(&mut values(panel, lane)),
+            Elements::Quantised(panel) => copy(&mut panel.row(lane)),
         }
     }
 }
 
-/// See [`Panels::copy_row`]: the row is lane `lane` of `panel`.
-fn copy_lane<E: Element>(panel: &[E], lane: usize, out: &mut [f32], rows: usize, column: usize) {
-    let values = panel.as_chunks::<LANES>().0.iter().flat_map(|lanes| lanes[lane].widen());
-    let inputs = panel.len() / LANES * E::INPUTS;
-    // What `out` held before may have been laid out for another number of rows: nothing of it may stay.
-    let padding = std::iter::repeat_n(0.0, inputs.next_multiple_of(LANES) - inputs);
-    for (i, value) in values.chain(padding).enumerate() {
-        out[(i / LANES * rows + column) * LANES + i % LANES] = value;
-    }
+/// The numbers of one row of a panel.
+fn values<E: Element>(panel: &[E], lane: usize) -> impl Iterator<Item = f32> {
+    panel.as_chunks::<LANES>().0.iter().flat_map(move |lanes| lanes[lane].widen())
 }

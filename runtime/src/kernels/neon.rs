@@ -4,8 +4,9 @@ use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 use std::array;
 
-use super::simd::{Block, Simd, entries};
-use super::{Bf16Pair, F16, LANES};
+use super::quantised::Group;
+use super::simd::{Block, Integers, Simd, entries};
+use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this processor has NEON.
 #[derive(Clone, Copy, Debug)]
@@ -84,5 +85,128 @@ impl Simd for Neon {
     fn fma(self, sums: [float32x4_t; 4], weights: [float32x4_t; 4], x: f32) -> [float32x4_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vfmaq_n_f32(sums[i], weights[i], x) })
+    }
+}
+
+// SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+// touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an array of 16.
+impl Integers for Neon {
+    type Bytes = [uint8x16_t; 4];
+    type Words = [int16x8_t; 4];
+    /// Of the first and of the second inputs in turn, which are added up at last.
+    type Sums = [int32x4_t; 8];
+
+    #[inline(always)]
+    fn bytes(self, from: &Group) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vld1q_u8(from[16 * i..].as_ptr()) })
+    }
+
+    #[inline(always)]
+    fn and(self, bytes: [uint8x16_t; 4], mask: u8) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vandq_u8(bytes[i], vdupq_n_u8(mask)) })
+    }
+
+    #[inline(always)]
+    fn or(self, bytes: [uint8x16_t; 4], other: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vorrq_u8(bytes[i], other[i]) })
+    }
+
+    #[inline(always)]
+    fn up(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vshlq_u8(bytes[i], vdupq_n_s8(n as i8)) })
+    }
+
+    #[inline(always)]
+    fn down(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vshlq_u8(bytes[i], vdupq_n_s8(-(n as i8))) })
+    }
+
+    #[inline(always)]
+    fn minus(self, bytes: [uint8x16_t; 4], n: u8) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vsubq_u8(bytes[i], vdupq_n_u8(n)) })
+    }
+
+    #[inline(always)]
+    fn look_up(self, values: &[i8; 16], bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+        // SAFETY: see above.
+        unsafe {
+            let values = vld1q_u8(values.as_ptr().cast());
+            array::from_fn(|i| vqtbl1q_u8(values, bytes[i]))
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: [uint8x16_t; 4]) -> [[int16x8_t; 4]; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let upper = vdupq_n_s16(-1 << 8);
+            [
+                array::from_fn(|i| vshlq_n_s16::<8>(vreinterpretq_s16_u8(bytes[i]))),
+                array::from_fn(|i| vandq_s16(vreinterpretq_s16_u8(bytes[i]), upper)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn load_words(self, from: &[[i16; 2]; LANES]) -> [int16x8_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vld1q_s16(from[4 * i..].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn store_words(self, words: [int16x8_t; 4], to: &mut [[i16; 2]; LANES]) {
+        for (words, to) in words.into_iter().zip(to.as_chunks_mut::<4>().0) {
+            // SAFETY: see above.
+            unsafe { vst1q_s16(to.as_mut_ptr().cast(), words) }
+        }
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> [int32x4_t; 8] {
+        // SAFETY: see above.
+        unsafe { [vdupq_n_s32(0); 8] }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [int32x4_t; 8], words: [int16x8_t; 4], x: [i16; 2]) -> [int32x4_t; 8] {
+        // SAFETY: see above.
+        unsafe {
+            let x = vreinterpretq_s16_s32(vdupq_n_s32(bytemuck::cast(x)));
+            array::from_fn(|i| match i % 2 {
+                0 => vmlal_s16(sums[i], vget_low_s16(words[i / 2]), vget_low_s16(x)),
+                _ => vmlal_high_s16(sums[i], words[i / 2], x),
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn sums_as_floats(self, sums: [int32x4_t; 8]) -> [float32x4_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) })
+    }
+
+    #[inline(always)]
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> [float32x4_t; 4] {
+        // SAFETY: see above.
+        unsafe {
+            let bytes = vld1q_u8(bytes.as_ptr());
+            let halves = [vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes)];
+            array::from_fn(|i| match i % 2 {
+                0 => vcvtq_f32_u32(vmovl_u16(vget_low_u16(halves[i / 2]))),
+                _ => vcvtq_f32_u32(vmovl_high_u16(halves[i / 2])),
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn mul(self, lanes: [float32x4_t; 4], other: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vmulq_f32(lanes[i], other[i]) })
     }
 }

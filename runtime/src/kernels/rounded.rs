@@ -67,7 +67,7 @@ impl Bf16Unit {
         let x = Activations { lanes: x.as_chunks().0, inputs, rows };
         let first = first * tiles_of_row(inputs);
         match self {
-            Bf16Unit::Scalar => scalar::round(x, first, tiles),
+            Bf16Unit::Scalar => scalar::round_to_bf16(x, first, tiles),
             #[cfg(target_arch = "x86_64")]
             Bf16Unit::Avx512Bf16(unit) | Bf16Unit::Amx(_, unit) => unit.round(x, first, tiles),
         }

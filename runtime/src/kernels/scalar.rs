@@ -1,7 +1,8 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
+use super::quantised::{self, RoundedBlock, SUM_FACTOR};
 use super::rounded::{Activations, Tile};
-use super::{Bf16Pair, Element, F16, LANES, math};
+use super::{Bf16Pair, Element, F16, LANES, Quantised, math};
 
 pub(super) use math::{add, inverse_rms, scale_rows, silu_mul, softmax};
 
@@ -55,8 +56,31 @@ fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f
     }
 }
 
+pub(super) use quantised::round;
+
+pub(super) fn matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
+    for (index, y) in y.chunks_exact_mut(rows * LANES).enumerate() {
+        let panel = w.panel(index);
+        y.fill(0.0);
+        for (block, (x, scales)) in x.chunks_exact(rows).zip(panel.block_scales).enumerate() {
+            for lane in 0..LANES {
+                let values = w.values(panel, block, lane);
+                for (row, x) in x.iter().enumerate() {
+                    let sum: i32 = x.in_order().zip(values).map(|(x, w)| i32::from(x) * i32::from(w)).sum();
+                    let product = (sum * SUM_FACTOR) as f32 * f32::from(scales[lane]);
+                    let y = &mut y[row * LANES + lane];
+                    *y = product.mul_add(x.scale, *y);
+                }
+            }
+        }
+        for y in y.as_chunks_mut::<LANES>().0 {
+            y.iter_mut().zip(panel.row_scales()).for_each(|(y, scale)| *y *= scale);
+        }
+    }
+}
+
 /// See [`super::rounded::Bf16Unit::round`]; from tile `first` on.
-pub(super) fn round(x: Activations<'_>, first: usize, tiles: &mut [Tile]) {
+pub(super) fn round_to_bf16(x: Activations<'_>, first: usize, tiles: &mut [Tile]) {
     for (i, tile) in tiles.iter_mut().enumerate() {
         for (row, pairs) in tile.iter_mut().enumerate() {
             let inputs = x.tile_row(first + i, row);

@@ -1,5 +1,6 @@
 //! What an instruction set must bring along for the matrix product, and how its entry points are compiled.
 
+use super::quantised::Group;
 use super::{Bf16Pair, F16, LANES};
 
 /// The operations on a panel's 16 lanes that the matrix product is made of.
@@ -23,6 +24,40 @@ pub(super) trait Simd: Copy {
     fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
     /// `sums + weights * x`, rounded once.
     fn fma(self, sums: Self::Lanes, weights: Self::Lanes, x: f32) -> Self::Lanes;
+}
+
+/// The operations on a panel's codes that products with quantised weights are made of.
+pub(super) trait Integers: Simd {
+    /// 64 bytes: one for each of four inputs of 16 outputs.
+    type Bytes: Copy;
+    /// An i16 for each of two inputs of 16 outputs: [`SUM_FACTOR`](super::quantised::SUM_FACTOR) times a value.
+    type Words: Copy;
+    /// 16 sums of i32.
+    type Sums: Copy;
+
+    fn bytes(self, from: &Group) -> Self::Bytes;
+    fn and(self, bytes: Self::Bytes, mask: u8) -> Self::Bytes;
+    fn or(self, bytes: Self::Bytes, other: Self::Bytes) -> Self::Bytes;
+    /// Moves bits up, within bytes or beyond: what comes from a neighbour is in the lowest `n` bits.
+    fn up(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
+    /// Moves bits down, within bytes or beyond: what comes from a neighbour is in the highest `n` bits.
+    fn down(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
+    fn minus(self, bytes: Self::Bytes, n: u8) -> Self::Bytes;
+    /// What the table has for each byte, all of which are below 16.
+    fn look_up(self, values: &[i8; 16], bytes: Self::Bytes) -> Self::Bytes;
+
+    /// The values of the first and the third of four inputs, then of the second and the fourth.
+    fn words(self, bytes: Self::Bytes) -> [Self::Words; 2];
+    fn load_words(self, from: &[[i16; 2]; LANES]) -> Self::Words;
+    fn store_words(self, words: Self::Words, to: &mut [[i16; 2]; LANES]);
+
+    fn no_sums(self) -> Self::Sums;
+    /// `sums` and the products of the two inputs' words with `x`.
+    fn add_products(self, sums: Self::Sums, words: Self::Words, x: [i16; 2]) -> Self::Sums;
+    /// Exact for sums below 2^24 times a power of two.
+    fn sums_as_floats(self, sums: Self::Sums) -> Self::Lanes;
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
+    fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
 }
 
 /// As many sums as the registers of a set hold beside a panel's weights.
@@ -50,6 +85,12 @@ macro_rules! entries {
             $crate::kernels::simd::entry! { $set, $features,
             matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
             = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
+            $crate::kernels::simd::entry! { $set, $features,
+            round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock])
+            = |_set| $crate::kernels::quantised::round(x, rows, first, blocks) }
+            $crate::kernels::simd::entry! { $set, $features,
+            matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32])
+            = |set| $crate::kernels::integers::matmul(set, w, x, rows, y) }
             $crate::kernels::simd::entry! { $set, $features,
             read(data: &[f32], sum: &mut [f32]) = |set| $crate::kernels::peak::read(set, data, sum) }
             $crate::kernels::simd::entry! { $set, $features,

@@ -4,8 +4,9 @@
 use std::arch::wasm32::*;
 use std::array;
 
-use super::simd::{Block, Simd, entries};
-use super::{Bf16Pair, F16, LANES};
+use super::quantised::Group;
+use super::simd::{Block, Integers, Simd, entries};
+use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this module is compiled for SIMD128.
 #[derive(Clone, Copy, Debug)]
@@ -88,5 +89,103 @@ impl Simd for Simd128 {
     fn fma(self, sums: [v128; 4], weights: [v128; 4], x: f32) -> [v128; 4] {
         let x = f32x4_splat(x);
         array::from_fn(|i| multiply_add(weights[i], x, sums[i]))
+    }
+}
+
+// SAFETY of every `unsafe` below: each load or store touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an
+// array of 16.
+impl Integers for Simd128 {
+    type Bytes = [v128; 4];
+    type Words = [v128; 4];
+    type Sums = [v128; 4];
+
+    #[inline(always)]
+    fn bytes(self, from: &Group) -> [v128; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { v128_load(from[16 * i..].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn and(self, bytes: [v128; 4], mask: u8) -> [v128; 4] {
+        bytes.map(|bytes| v128_and(bytes, u8x16_splat(mask)))
+    }
+
+    #[inline(always)]
+    fn or(self, bytes: [v128; 4], other: [v128; 4]) -> [v128; 4] {
+        array::from_fn(|i| v128_or(bytes[i], other[i]))
+    }
+
+    #[inline(always)]
+    fn up(self, bytes: [v128; 4], n: u32) -> [v128; 4] {
+        bytes.map(|bytes| u16x8_shl(bytes, n))
+    }
+
+    #[inline(always)]
+    fn down(self, bytes: [v128; 4], n: u32) -> [v128; 4] {
+        bytes.map(|bytes| u16x8_shr(bytes, n))
+    }
+
+    #[inline(always)]
+    fn minus(self, bytes: [v128; 4], n: u8) -> [v128; 4] {
+        bytes.map(|bytes| u8x16_sub(bytes, u8x16_splat(n)))
+    }
+
+    #[inline(always)]
+    fn look_up(self, values: &[i8; 16], bytes: [v128; 4]) -> [v128; 4] {
+        // SAFETY: see above.
+        let values = unsafe { v128_load(values.as_ptr().cast()) };
+        bytes.map(|bytes| u8x16_swizzle(values, bytes))
+    }
+
+    #[inline(always)]
+    fn words(self, bytes: [v128; 4]) -> [[v128; 4]; 2] {
+        let upper = i16x8_splat(-1 << 8);
+        [bytes.map(|bytes| i16x8_shl(bytes, 8)), bytes.map(|bytes| v128_and(bytes, upper))]
+    }
+
+    #[inline(always)]
+    fn load_words(self, from: &[[i16; 2]; LANES]) -> [v128; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { v128_load(from[4 * i..].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn store_words(self, words: [v128; 4], to: &mut [[i16; 2]; LANES]) {
+        for (words, to) in words.into_iter().zip(to.as_chunks_mut::<4>().0) {
+            // SAFETY: see above.
+            unsafe { v128_store(to.as_mut_ptr().cast(), words) }
+        }
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> [v128; 4] {
+        [i32x4_splat(0); 4]
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [v128; 4], words: [v128; 4], x: [i16; 2]) -> [v128; 4] {
+        let x = i32x4_splat(bytemuck::cast(x));
+        array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(words[i], x)))
+    }
+
+    #[inline(always)]
+    fn sums_as_floats(self, sums: [v128; 4]) -> [v128; 4] {
+        sums.map(f32x4_convert_i32x4)
+    }
+
+    #[inline(always)]
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> [v128; 4] {
+        // SAFETY: see above.
+        let bytes = unsafe { v128_load(bytes.as_ptr().cast()) };
+        let halves = [u16x8_extend_low_u8x16(bytes), u16x8_extend_high_u8x16(bytes)];
+        array::from_fn(|i| match i % 2 {
+            0 => f32x4_convert_i32x4(u32x4_extend_low_u16x8(halves[i / 2])),
+            _ => f32x4_convert_i32x4(u32x4_extend_high_u16x8(halves[i / 2])),
+        })
+    }
+
+    #[inline(always)]
+    fn mul(self, lanes: [v128; 4], other: [v128; 4]) -> [v128; 4] {
+        array::from_fn(|i| f32x4_mul(lanes[i], other[i]))
     }
 }

@@ -1,5 +1,6 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
+mod quantised;
 mod rounded;
 
 use super::{Bf16Pair, Elements, F16, Kernels, LANES, Panels, math, sin_cos};

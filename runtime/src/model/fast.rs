@@ -4,11 +4,9 @@ use std::fmt;
 
 use super::Model;
 use super::scratch::Buffer;
-use super::team::Team;
 use crate::error::Result;
-use crate::format::{Config, Dtype};
-use crate::kernels::{Bf16Unit, Elements, Kernels, Panels, Tile, tiles, tiles_of_row};
-use crate::pool::Pool;
+use crate::format::Dtype;
+use crate::kernels::{Bf16Unit, Kernels, Tile, tiles};
 
 /// Fewest rows whose products are worth rounding for: fewer take hardly longer than reading the weights does.
 pub(super) const FEWEST_ROWS: usize = 32;
@@ -52,8 +50,8 @@ impl fmt::Display for Fast {
 
 /// A unit for products of bf16, and room for the activations of one.
 pub(super) struct Rounding {
-    unit: Bf16Unit,
-    tiles: Buffer<Tile>,
+    pub unit: Bf16Unit,
+    pub tiles: Buffer<Tile>,
 }
 
 impl Rounding {
@@ -75,57 +73,8 @@ impl Rounding {
         Fast::On(self.unit.name())
     }
 
-    /// Makes room for passes of `rows` tokens.
-    pub(super) fn resize(&mut self, config: &Config, rows: usize) -> Result<()> {
-        let widest = config.hidden_size.max(config.attention_width()).max(config.intermediate_size);
-        self.tiles.resize(tiles(widest, rows))
-    }
-}
-
-/// The activations of a product, `[inputs/16, rounded up][rows][16]`, and rounded where it is one of many rows with bf16
-/// weights.
-pub(super) struct Input<'a> {
-    kernels: Kernels,
-    x: &'a [f32],
-    rows: usize,
-    rounded: Option<(Bf16Unit, &'a [Tile])>,
-}
-
-impl Team {
-    /// Whether a pass of so many rows rounds.
-    pub(super) fn rounds(&self, rows: usize) -> bool {
-        self.rounding.is_some() && rows >= FEWEST_ROWS
-    }
-
-    /// What the product of `w` with `x` takes, and the pool to compute it on.
-    pub(super) fn input<'a>(
-        &'a mut self,
-        w: Panels<'_>,
-        x: &'a [f32],
-        rows: usize,
-    ) -> (Input<'a>, &'a mut Pool) {
-        let (rounds, tasks) = (self.rounds(rows), self.tasks(x.len()));
-        let Team { kernels, pool, rounding } = self;
-        let rounded = match (rounding, w.data) {
-            (Some(Rounding { unit, tiles: to }), Elements::Bf16(_)) if rounds => {
-                let to = &mut to[..tiles(w.inputs, rows)];
-                pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
-                    unit.round(x, w.inputs, rows, first, to);
-                });
-                Some((*unit, &*to))
-            }
-            _ => None,
-        };
-        (Input { kernels: *kernels, x, rows, rounded }, pool)
-    }
-}
-
-impl Input<'_> {
-    /// `y = w x`, for some panels of the matrix.
-    pub(super) fn matmul(&self, w: Panels<'_>, y: &mut [f32]) {
-        match (self.rounded, w.data) {
-            (Some((unit, x)), Elements::Bf16(data)) => unit.matmul(data, w.inputs, x, self.rows, y),
-            _ => self.kernels.matmul(w, self.x, self.rows, y, false),
-        }
+    /// Makes room for `rows` rows of so many inputs.
+    pub(super) fn resize(&mut self, inputs: usize, rows: usize) -> Result<()> {
+        self.tiles.resize(tiles(inputs, rows))
     }
 }

@@ -8,7 +8,7 @@ use super::attention::Attention;
 use super::fast::{self, Fast, Rounding};
 use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
-use super::scratch::{Scratch, padded};
+use super::scratch::{Buffer, Scratch, padded};
 use super::team::Team;
 use crate::error::{Error, Result};
 use crate::kernels::{Kernels, LANES};
@@ -65,6 +65,8 @@ impl Forward {
         overflow: Overflow,
         is_fast: bool,
     ) -> Forward {
+        let mut dtypes = model.layout().sections.iter().filter_map(|section| section.dtype);
+        let integers = dtypes.any(|dtype| dtype.code_bits().is_some()).then(Buffer::default);
         let rounding = if is_fast { Rounding::new(model, kernels) } else { Err(Fast::Off) };
         Forward {
             fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),
@@ -76,7 +78,7 @@ impl Forward {
             has_gap: false,
             rope: Rope::default(),
             scratch: Scratch::new(pool.threads()),
-            team: Team { kernels, pool, rounding: rounding.ok() },
+            team: Team { kernels, pool, rounding: rounding.ok(), integers },
         }
     }
 
@@ -208,9 +210,7 @@ impl Forward {
         let Forward { model, team, cache, tokens: before, rope, scratch: s, is_rounded, .. } = self;
         let (config, position, rows) = (model.config(), before.len(), tokens.len());
         s.resize(config, rows)?;
-        if let Some(rounding) = &mut team.rounding {
-            rounding.resize(config, rows)?;
-        }
+        team.resize(config, rows)?;
         *is_rounded |= team.rounds(rows);
         cache.reserve(position + rows)?;
         rope.set(model.rope_inv_freq(), position, rows);

@@ -3,6 +3,7 @@
 mod attention;
 mod fast;
 mod forward;
+mod input;
 mod kv_cache;
 mod rope;
 mod saved;

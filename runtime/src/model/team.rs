@@ -1,8 +1,8 @@
 //! Matrix products split over the worker pool.
 
 use super::fast::Rounding;
-use super::scratch::{Worker, tile_panels};
-use crate::kernels::{Kernels, LANES, Panels};
+use super::scratch::{Buffer, Worker, tile_panels};
+use crate::kernels::{Kernels, LANES, Panels, RoundedBlock};
 use crate::pool::Pool;
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
@@ -16,6 +16,8 @@ pub(super) struct Team {
     pub pool: Pool,
     /// Where products of many rows with bf16 weights are not exact.
     pub rounding: Option<Rounding>,
+    /// Activations rounded to whole numbers, where a matrix is quantised.
+    pub integers: Option<Buffer<RoundedBlock>>,
 }
 
 impl Team {

@@ -1,0 +1,252 @@
+//! The product with quantised weights, once for all instruction sets: integers are multiplied and added up exactly within
+//! a block of inputs, blocks are added in f32, see [`super::quantised`].
+
+use super::LANES;
+use super::quantised::{Group, PAIRS, Quantised, QuantisedPanel, RoundedBlock};
+use super::simd::{Block, Integers};
+use crate::format::Dtype;
+
+/// Blocks whose codes are widened at a time to be read again and again for all rows: 8 KiB, which stay in the first-level
+/// cache.
+const DEPTH: usize = 8;
+
+/// Words of a block for each pair of inputs, in the order of [`RoundedBlock::pairs`].
+type WideBlock = [[[i16; 2]; LANES]; PAIRS];
+
+/// See [`super::Kernels::matmul_rounded`].
+#[inline(always)]
+pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
+    let (product, y) = (Product { simd, w, x, rows }, y.as_chunks_mut().0);
+    match w.dtype {
+        Dtype::Q4 => product.run::<Q4>(y),
+        Dtype::Q5 => product.run::<Q5>(y),
+        Dtype::Q6 => product.run::<Q6>(y),
+        _ => product.run::<Q8>(y),
+    }
+}
+
+/// How the codes of a block lie.
+trait Codes {
+    /// Bits of a code, and as many runs of 64 bytes in a block.
+    const BITS: usize;
+
+    /// The values of eight inputs, the `k`-th such of a block: of the first four, then of the others.
+    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2];
+}
+
+struct Q8;
+struct Q6;
+struct Q5;
+struct Q4;
+
+impl Codes for Q8 {
+    const BITS: usize = 8;
+
+    #[inline(always)]
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
+        [simd.bytes(&block[2 * k]), simd.bytes(&block[2 * k + 1])]
+    }
+}
+
+impl Codes for Q6 {
+    const BITS: usize = 6;
+
+    #[inline(always)]
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
+        let [first, second] = halves(simd, &block[k]);
+        let upper = simd.bytes(&block[4 + k / 2]);
+        let upper = if k.is_multiple_of(2) { upper } else { simd.down(upper, 4) };
+        let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x30)), 32);
+        [code(first, upper, 4), code(second, upper, 2)]
+    }
+}
+
+impl Codes for Q5 {
+    const BITS: usize = 5;
+
+    #[inline(always)]
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
+        let [first, second] = halves(simd, &block[k]);
+        let upper = simd.bytes(&block[4]);
+        let upper = if k == 0 { upper } else { simd.down(upper, 2 * k as u32) };
+        let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x10)), 16);
+        [code(first, upper, 4), code(second, upper, 3)]
+    }
+}
+
+impl Codes for Q4 {
+    const BITS: usize = 4;
+
+    #[inline(always)]
+    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
+        let [first, second] = halves(simd, &block[k]);
+        [simd.look_up(table, first), simd.look_up(table, second)]
+    }
+}
+
+/// The lower and the upper four bits of each byte.
+#[inline(always)]
+fn halves<S: Integers>(simd: S, bytes: &Group) -> [S::Bytes; 2] {
+    let bytes = simd.bytes(bytes);
+    [simd.and(bytes, 15), simd.and(simd.down(bytes, 4), 15)]
+}
+
+/// `w x` for `x`: `[blocks][rows]`.
+#[derive(Clone, Copy)]
+struct Product<'a, S> {
+    simd: S,
+    w: Quantised<'a>,
+    x: &'a [RoundedBlock],
+    rows: usize,
+}
+
+impl<S: Integers> Product<'_, S> {
+    #[inline(always)]
+    fn run<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        match (self.rows, S::BLOCK) {
+            (1, _) => self.one_row::<C>(y),
+            (_, Block::Rows12Panels2) => self.many_rows::<C, 12>(y),
+            (_, Block::Rows6) => self.many_rows::<C, 6>(y),
+            (_, Block::Rows2) => self.many_rows::<C, 2>(y),
+        }
+    }
+
+    /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
+    #[inline(always)]
+    fn one_row<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        let done = if S::STREAMS >= 4 { self.streams::<C, 4>(0, y) } else { self.streams::<C, 2>(0, y) };
+        self.streams::<C, 1>(done, &mut y[done..]);
+    }
+
+    /// `P` runs of as many panels from panel `start` on, for one row; returns how many panels that were.
+    #[inline(always)]
+    fn streams<C: Codes, const P: usize>(&self, start: usize, y: &mut [[f32; LANES]]) -> usize {
+        let (simd, run) = (self.simd, y.len() / P);
+        for first in 0..run {
+            let mut panels = [self.w.panel(start + first); P];
+            for p in 1..P {
+                panels[p] = self.w.panel(start + first + p * run);
+            }
+            let mut sums = [simd.zero(); P];
+            for (block, x) in self.x.iter().enumerate() {
+                for p in 0..P {
+                    let product = self.block::<C>(&panels[p], block, x);
+                    sums[p] = simd.fma(sums[p], product, x.scale);
+                }
+            }
+            for p in 0..P {
+                let scales = simd.load(&panels[p].row_scales());
+                simd.store(simd.mul(sums[p], scales), &mut y[first + p * run]);
+            }
+        }
+        run * P
+    }
+
+    /// The products of a block's codes with `x`, times the block's scales.
+    #[inline(always)]
+    fn block<C: Codes>(&self, panel: &QuantisedPanel<'_>, block: usize, x: &RoundedBlock) -> S::Lanes {
+        let simd = self.simd;
+        let codes = &panel.codes[block * C::BITS..][..C::BITS];
+        let mut sums = simd.no_sums();
+        for k in 0..PAIRS / 4 {
+            let [first, second] = C::values(simd, self.w.values, codes, k);
+            let [w0, w1] = simd.words(first);
+            sums = simd.add_products(sums, w0, x.pairs[4 * k]);
+            sums = simd.add_products(sums, w1, x.pairs[4 * k + 1]);
+            let [w2, w3] = simd.words(second);
+            sums = simd.add_products(sums, w2, x.pairs[4 * k + 2]);
+            sums = simd.add_products(sums, w3, x.pairs[4 * k + 3]);
+        }
+        simd.mul(simd.sums_as_floats(sums), simd.bytes_as_floats(&panel.block_scales[block]))
+    }
+
+    /// Blocks of `R` rows; codes are widened once for all of them.
+    #[inline(always)]
+    fn many_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
+        let simd = self.simd;
+        let mut buffer = [[[[0; 2]; LANES]; PAIRS]; DEPTH];
+        for (index, y) in y.chunks_exact_mut(self.rows).enumerate() {
+            let panel = self.w.panel(index);
+            y.fill([0.0; LANES]);
+            for start in (0..self.w.blocks()).step_by(DEPTH) {
+                let wide = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
+                for (i, wide) in wide.iter_mut().enumerate() {
+                    self.widen::<C>(&panel.codes[(start + i) * C::BITS..][..C::BITS], wide);
+                }
+                self.row_blocks::<R>(&panel, start, wide, y);
+            }
+            let scales = simd.load(&panel.row_scales());
+            for y in y {
+                simd.store(simd.mul(simd.load(y), scales), y);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn widen<C: Codes>(&self, codes: &[Group], wide: &mut WideBlock) {
+        let simd = self.simd;
+        for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let [first, second] = C::values(simd, self.w.values, codes, k);
+            let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
+            simd.store_words(w0, &mut wide[0]);
+            simd.store_words(w1, &mut wide[1]);
+            simd.store_words(w2, &mut wide[2]);
+            simd.store_words(w3, &mut wide[3]);
+        }
+    }
+
+    /// Adds to all rows of a panel what the blocks from `start` on give.
+    #[inline(always)]
+    fn row_blocks<const R: usize>(
+        &self,
+        panel: &QuantisedPanel<'_>,
+        start: usize,
+        wide: &[WideBlock],
+        y: &mut [[f32; LANES]],
+    ) {
+        let mut first = 0;
+        while first + R <= self.rows {
+            self.rows_of_blocks::<R>(panel, start, wide, first, y);
+            first += R;
+        }
+        while first < self.rows {
+            let rows = (self.rows - first).min(4);
+            match rows {
+                4 => self.rows_of_blocks::<4>(panel, start, wide, first, y),
+                3 => self.rows_of_blocks::<3>(panel, start, wide, first, y),
+                2 => self.rows_of_blocks::<2>(panel, start, wide, first, y),
+                _ => self.rows_of_blocks::<1>(panel, start, wide, first, y),
+            }
+            first += rows;
+        }
+    }
+
+    /// The same for the `R` rows from `first` on, whose sums stay in registers within a block.
+    #[inline(always)]
+    fn rows_of_blocks<const R: usize>(
+        &self,
+        panel: &QuantisedPanel<'_>,
+        start: usize,
+        wide: &[WideBlock],
+        first: usize,
+        y: &mut [[f32; LANES]],
+    ) {
+        let simd = self.simd;
+        for (block, wide) in (start..).zip(wide) {
+            let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
+            let mut sums = [simd.no_sums(); R];
+            for pair in 0..PAIRS {
+                let words = simd.load_words(&wide[pair]);
+                for r in 0..R {
+                    sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
+                }
+            }
+            let scales = simd.bytes_as_floats(&panel.block_scales[block]);
+            for r in 0..R {
+                let product = simd.mul(simd.sums_as_floats(sums[r]), scales);
+                let y = &mut y[first + r];
+                simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
+            }
+        }
+    }
+}

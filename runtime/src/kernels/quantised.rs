@@ -1,0 +1,178 @@
+//! Quantised weights as they lie in a blob, and the activations that integers are multiplied with.
+//!
+//! **Numbers.** Of 32 inputs, one block, activations are rounded to whole numbers of 12 bits times one scale. The product of
+//! a block's codes and these is an exact sum; that times the weights' block scale is one link of a chain of fused
+//! multiply-adds over the blocks, in ascending order, from zero; the whole chain is multiplied by the row's scale at last. So
+//! every set gives the same bits here, too. (`format-spec.md`, "Quantised panels")
+
+use bytemuck::{Pod, Zeroable};
+
+use super::LANES;
+use crate::format::{BLOCK, Dtype, QuantisedPanels};
+
+/// Codes of four inputs for each of a panel's outputs.
+pub(super) type Group = [u8; 4 * LANES];
+/// Pairs of inputs in a block.
+pub(super) const PAIRS: usize = BLOCK / 2;
+
+/// Some panels of a quantised matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quantised<'a> {
+    pub(super) dtype: Dtype,
+    /// What the codes of `q4` stand for.
+    pub(super) values: &'a [i8; 16],
+    lens: QuantisedPanels,
+    panels: &'a [u8],
+}
+
+/// One panel.
+#[derive(Clone, Copy)]
+pub(super) struct QuantisedPanel<'a> {
+    /// One bf16 for each row.
+    row_scales: &'a [[u8; 2]; LANES],
+    /// Of each block, one for each row.
+    pub block_scales: &'a [[u8; LANES]],
+    /// As many for each block as a code has bits.
+    pub codes: &'a [Group],
+}
+
+/// The activations of a block of inputs, rounded.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RoundedBlock {
+    /// At most ±2047, in the order that [`super::simd::Integers::words`] gives codes: of every four inputs, the first and the third,
+    /// then the second and the fourth.
+    pub(super) pairs: [[i16; 2]; PAIRS],
+    /// What the numbers are multiples of, divided by [`SUM_FACTOR`].
+    pub(super) scale: f32,
+}
+
+/// The largest rounded activation. A block's sum of products, at most 32 · 128 · 2047, then is exact in f32, and
+/// [`SUM_FACTOR`] times it in i32.
+const LARGEST: f32 = 2047.0;
+/// What the sums of products are multiplied by: codes are widened to 16 bits by shifting them up, not by moving their signs.
+pub(super) const SUM_FACTOR: i32 = 256;
+/// Below this all activations of a block are taken for zero, so that no quotient overflows.
+const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
+
+impl<'a> Quantised<'a> {
+    /// A section's bytes; `None` where `dtype` is not a quantised one.
+    pub(crate) fn new(section: &'a [u8], dtype: Dtype, inputs: usize) -> Option<Quantised<'a>> {
+        let lens = QuantisedPanels::new(dtype, inputs)?;
+        let (values, panels) = section.split_at_checked(lens.values_len)?;
+        let values = values.first_chunk::<16>().map_or(&[0; 16], bytemuck::cast_ref);
+        Some(Quantised { dtype, values, lens, panels })
+    }
+
+    /// How many panels.
+    pub(super) fn count(self) -> usize {
+        self.panels.len() / self.lens.panel_len
+    }
+
+    /// `count` panels from `first` on.
+    pub(super) fn slice(self, first: usize, count: usize) -> Quantised<'a> {
+        let len = self.lens.panel_len;
+        Quantised { panels: &self.panels[first * len..][..count * len], ..self }
+    }
+
+    /// Blocks in a row.
+    pub(super) fn blocks(self) -> usize {
+        self.lens.blocks
+    }
+
+    #[inline(always)]
+    pub(super) fn panel(self, index: usize) -> QuantisedPanel<'a> {
+        let panel = &self.panels[index * self.lens.panel_len..][..self.lens.panel_len];
+        let (scales, codes) = panel.split_at(self.lens.scales_len);
+        let row_scales = scales.as_chunks().0.first_chunk();
+        QuantisedPanel {
+            row_scales: row_scales.expect("a panel has a scale for each row"),
+            block_scales: scales[self.lens.block_scales()].as_chunks().0,
+            codes: codes.as_chunks().0,
+        }
+    }
+
+    /// The values of a block's codes for one row, in plain Rust: the oracle of the sets.
+    pub(super) fn values(self, panel: QuantisedPanel<'_>, block: usize, lane: usize) -> [i8; BLOCK] {
+        let bits = self.lens.block_len / size_of::<Group>();
+        let groups = &panel.codes[block * bits..][..bits];
+        std::array::from_fn(|input| {
+            let (group, place) = (input / 4, lane * 4 + input % 4);
+            let low = || groups[group / 2][place] >> (group % 2 * 4) & 15;
+            match self.dtype {
+                Dtype::Q4 => self.values[usize::from(low())],
+                Dtype::Q5 => (low() | (groups[4][place] >> group & 1) << 4) as i8 - 16,
+                Dtype::Q6 => (low() | (groups[4 + group / 4][place] >> (group % 4 * 2) & 3) << 4) as i8 - 32,
+                _ => groups[group][place] as i8,
+            }
+        })
+    }
+
+    /// The numbers of row `row`, those that fill up its last block included.
+    pub(super) fn row(self, row: usize) -> impl Iterator<Item = f32> + 'a {
+        let (panel, lane) = (self.panel(row / LANES), row % LANES);
+        let row_scale = panel.row_scales()[lane];
+        (0..self.blocks()).flat_map(move |block| {
+            let scale = i32::from(panel.block_scales[block][lane]);
+            self.values(panel, block, lane).map(|value| row_scale * (scale * i32::from(value)) as f32)
+        })
+    }
+}
+
+impl QuantisedPanel<'_> {
+    #[inline(always)]
+    pub(super) fn row_scales(&self) -> [f32; LANES] {
+        self.row_scales.map(|scale| f32::from_bits(u32::from(u16::from_le_bytes(scale)) << 16))
+    }
+}
+
+/// How many blocks hold so many rows of so many inputs.
+pub(crate) fn rounded_blocks(inputs: usize, rows: usize) -> usize {
+    inputs.div_ceil(BLOCK) * rows
+}
+
+/// See [`super::Kernels::round`].
+#[inline(always)]
+pub(super) fn round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock]) {
+    let x: &[[f32; LANES]] = x.as_chunks().0;
+    for (i, block) in blocks.iter_mut().enumerate() {
+        let (index, row) = (first + i / rows, i % rows);
+        let lanes = |panel: usize| x.get(panel * rows + row).copied().unwrap_or([0.0; LANES]);
+        *block = RoundedBlock::new([lanes(2 * index), lanes(2 * index + 1)]);
+    }
+}
+
+impl RoundedBlock {
+    /// The rounded activations by input.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = i16> {
+        let (groups, _) = self.pairs.as_chunks::<2>();
+        groups.iter().flat_map(|[[a, c], [b, d]]| [*a, *b, *c, *d])
+    }
+
+    #[inline(always)]
+    fn new(x: [[f32; LANES]; 2]) -> RoundedBlock {
+        let mut largest = 0;
+        for lane in 0..LANES {
+            // Without their signs, larger numbers have larger bits, NaN the largest.
+            let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
+            largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
+        }
+        let largest = f32::from_bits(largest);
+        // What is not finite makes all that it is multiplied with NaN.
+        let scale = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
+        let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { LARGEST / largest } else { 0.0 };
+        let x = x.as_flattened();
+        let mut numbers = [0i16; BLOCK];
+        for i in 0..BLOCK {
+            // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
+            let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
+            numbers[i] = if factor > 0.0 { number } else { 0 };
+        }
+        let mut pairs = [[0; 2]; PAIRS];
+        for group in 0..PAIRS / 2 {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| numbers[4 * group + i]);
+            (pairs[2 * group], pairs[2 * group + 1]) = ([a, c], [b, d]);
+        }
+        RoundedBlock { pairs, scale: scale / SUM_FACTOR as f32 }
+    }
+}

@@ -1,0 +1,184 @@
+//! Products with quantised weights: against the document's formulas in f64, and every set bit for bit.
+
+use std::array;
+
+use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
+use crate::format::{Dtype, QuantisedPanels};
+use crate::kernels::{Elements, Panels, Quantised, RoundedBlock, rounded_blocks};
+
+const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+
+/// A section of noise, which is a valid one but for the row scales: these are numbers between 1/256 and 1/128.
+fn section(noise: &mut Noise, dtype: Dtype, outputs: usize, inputs: usize) -> Vec<u8> {
+    let lens = QuantisedPanels::new(dtype, inputs).unwrap();
+    let panels = outputs.div_ceil(LANES);
+    let len = lens.values_len + panels * lens.panel_len;
+    let mut bytes: Vec<u8> = noise.vec(len).into_iter().map(|x| (x * 128.0).floor() as i8 as u8).collect();
+    for panel in bytes[lens.values_len..].chunks_exact_mut(lens.panel_len) {
+        for scale in panel[QuantisedPanels::ROW_SCALES].as_chunks_mut().0 {
+            *scale = (0x3b80 | u16::from(scale[0] & 0x7f)).to_le_bytes();
+        }
+    }
+    bytes
+}
+
+/// An element by the formulas of `format-spec.md`: row scale, block scale, value.
+fn element(section: &[u8], dtype: Dtype, inputs: usize, row: usize, column: usize) -> [f64; 3] {
+    let (bits, table) = match dtype {
+        Dtype::Q8 => (8, 0),
+        Dtype::Q6 => (6, 0),
+        Dtype::Q5 => (5, 0),
+        _ => (4, 64),
+    };
+    let blocks = inputs.div_ceil(32);
+    let scales_len = (32 + 16 * blocks).next_multiple_of(64);
+    let panel = &section[table + row / 16 * (scales_len + 64 * bits * blocks)..];
+    let row_scale = u32::from(u16::from_le_bytes([panel[row % 16 * 2], panel[row % 16 * 2 + 1]]));
+    let block_scale = panel[32 + column / 32 * 16 + row % 16];
+    let codes = &panel[scales_len + column / 32 * 64 * bits..];
+    let (group, place) = (column / 4 % 8, row % 16 * 4 + column % 4);
+    let low = i32::from(codes[group / 2 * 64 + place] >> (4 * (group % 2)) & 15);
+    let value = match dtype {
+        Dtype::Q8 => i32::from(codes[group * 64 + place] as i8),
+        Dtype::Q6 => low + 16 * i32::from(codes[256 + group / 4 * 64 + place] >> (2 * (group % 4)) & 3) - 32,
+        Dtype::Q5 => low + 16 * i32::from(codes[256 + place] >> group & 1) - 16,
+        _ => i32::from(section[low as usize] as i8),
+    };
+    [f64::from(f32::from_bits(row_scale << 16)), f64::from(block_scale), f64::from(value)]
+}
+
+/// The activations of a block as the document rounds them, and what they are multiples of.
+fn rounded(x: [f32; 32]) -> ([f64; 32], f64) {
+    let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let factor = if largest < 2f32.powi(-100) { 0.0 } else { 2047.0 / largest };
+    (x.map(|x| f64::from((x * factor).round_ties_even())), f64::from(largest / 2047.0))
+}
+
+fn round(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedBlock> {
+    let mut blocks = vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
+    // In two parts, as two threads do it.
+    let (first, second) = blocks.split_at_mut(inputs.div_ceil(32) / 2 * rows);
+    set.round(x, rows, 0, first);
+    set.round(x, rows, inputs.div_ceil(32) / 2, second);
+    blocks
+}
+
+#[test]
+fn products_are_those_of_the_document() {
+    let mut noise = Noise(11);
+    for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
+        for dtype in DTYPES {
+            let section = section(&mut noise, dtype, outputs, inputs);
+            let w = Quantised::new(&section, dtype, inputs).unwrap();
+            for rows in ROWS {
+                let x = activations(&mut noise, inputs, rows);
+                let mut exact = Vec::new();
+                for set in Kernels::available() {
+                    let mut y = noise.vec(outputs.next_multiple_of(LANES) * rows);
+                    set.matmul_rounded(w, &round(set, &x, inputs, rows), rows, &mut y);
+                    assert_product(&section, dtype, [outputs, inputs, rows], &x, &y);
+                    if set.is_exact() {
+                        exact.push(y);
+                    }
+                }
+                assert_same_bits(&exact);
+            }
+        }
+    }
+}
+
+/// Noise whose blocks differ in size, and zero for what pads the features.
+fn activations(noise: &mut Noise, inputs: usize, rows: usize) -> Vec<f32> {
+    let mut x = noise.vec(inputs.next_multiple_of(LANES) * rows);
+    for (feature, row) in (0..inputs.next_multiple_of(LANES)).flat_map(|f| (0..rows).map(move |r| (f, r))) {
+        let size = if feature < inputs { 10f32.powi((feature / 32 % 3) as i32) } else { 0.0 };
+        x[at(feature, row, rows)] *= size;
+    }
+    x
+}
+
+fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize; 3], x: &[f32], y: &[f32]) {
+    // Some of many: each element costs a sum over all inputs.
+    let some = (0..outputs).step_by(outputs.div_ceil(5)).flat_map(|out| (0..rows).map(move |row| (out, row)));
+    for (out, row) in some.step_by(rows.div_ceil(3)) {
+        let (mut expected, mut size) = (0.0, 1e-30);
+        for block in 0..inputs.div_ceil(32) {
+            let input =
+                |i: usize| if 32 * block + i < inputs { x[at(32 * block + i, row, rows)] } else { 0.0 };
+            let (numbers, unit) = rounded(array::from_fn(input));
+            for (i, number) in numbers.into_iter().enumerate() {
+                let [row_scale, block_scale, value] = element(section, dtype, inputs, out, 32 * block + i);
+                expected += row_scale * block_scale * value * number * unit;
+                size += (row_scale * block_scale * value * number * unit).abs();
+            }
+        }
+        let found = f64::from(y[at(out, row, rows)]);
+        assert!(
+            (found - expected).abs() < 1e-5 * size,
+            "{dtype:?} [{outputs}, {inputs}] x {rows}: {found}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn rows_are_read_as_the_document_says() {
+    let mut noise = Noise(12);
+    for (dtype, inputs) in DTYPES.into_iter().flat_map(|d| INPUTS.map(|i| (d, i))) {
+        let section = section(&mut noise, dtype, 40, inputs);
+        let w =
+            Panels { data: Elements::Quantised(Quantised::new(&section, dtype, inputs).unwrap()), inputs };
+        assert_eq!(w.len(), 48 * inputs);
+        for (row, rows, column) in [(0, 1, 0), (17, 3, 2), (39, 2, 0)] {
+            let mut out = vec![f32::NAN; inputs.next_multiple_of(LANES) * rows];
+            w.copy_row(row, &mut out, rows, column);
+            for feature in 0..inputs.next_multiple_of(LANES) {
+                let [row_scale, block_scale, value] =
+                    element(&section, dtype, inputs, row, feature.min(inputs - 1));
+                let expected = if feature < inputs { row_scale * block_scale * value } else { 0.0 };
+                assert_eq!(out[at(feature, column, rows)], expected as f32);
+            }
+        }
+    }
+}
+
+#[test]
+fn largest_codes_and_activations_overflow_nothing() {
+    // All codes -128, all activations at either end.
+    for (sign, dtype) in [1.0, -1.0].into_iter().flat_map(|s| [Dtype::Q8, Dtype::Q4].map(|d| (s, d))) {
+        let lens = QuantisedPanels::new(dtype, 64).unwrap();
+        let mut section = vec![0; lens.values_len + lens.panel_len];
+        section[..lens.values_len].fill(0x80);
+        let (scales, codes) = section[lens.values_len..].split_at_mut(lens.scales_len);
+        codes.fill(if dtype == Dtype::Q8 { 0x80 } else { 0x5a });
+        scales.fill(255);
+        scales[QuantisedPanels::ROW_SCALES].as_chunks_mut().0.fill(0x3f80u16.to_le_bytes()); // 1
+        let w = Quantised::new(&section, dtype, 64).unwrap();
+        for rows in [1, 2] {
+            for set in Kernels::available() {
+                let mut y = vec![0.0; LANES * rows];
+                set.matmul_rounded(w, &round(set, &vec![sign * 3.0; 64 * rows], 64, rows), rows, &mut y);
+                let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
+                assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_tiny_and_broken_activations_are_rounded_alike() {
+    let mut x = vec![[0.0f32; 32]; 6];
+    x[1][5] = 1e-38;
+    x[2].fill(f32::MAX);
+    x[3][7] = f32::NAN;
+    x[4][30] = f32::NEG_INFINITY;
+    x[5] = array::from_fn(|i| (i as f32 - 15.5) / 2047.0 * 31.0); // halves of steps, where ties go to even
+    for set in Kernels::available() {
+        let blocks = round(set, x.as_flattened(), 192, 1);
+        assert!(blocks[0].pairs == [[0; 2]; 16] && blocks[1].pairs == [[0; 2]; 16]);
+        assert!(blocks[2].pairs == [[2047; 2]; 16] && blocks[2].scale.is_finite());
+        assert!([3, 4].iter().all(|&i| blocks[i].pairs == [[0; 2]; 16] && blocks[i].scale.is_nan()));
+        let (expected, unit) = rounded(x[5]);
+        assert!(blocks[5].in_order().zip(expected).all(|(found, expected)| f64::from(found) == expected));
+        assert_eq!(f64::from(blocks[5].scale) * 256.0, unit);
+    }
+}
