@@ -7,7 +7,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use smolrun::bench::{Matrix, rms_norm, silu_mul, softmax};
+use smolrun::bench::{Matrix, MatrixDtype, rms_norm, silu_mul, softmax};
+use smolrun::format::Dtype;
 use smolrun::{Kernels, Machine};
 
 /// The sizes of SmolLM2-135M.
@@ -40,11 +41,14 @@ fn machine(c: &mut Criterion) {
 }
 
 fn products(c: &mut Criterion) {
-    for (set, dtype) in sets().flat_map(|set| ["f32", "bf16", "f16"].map(|dtype| (set, dtype))) {
-        let mut group = c.benchmark_group(format!("{}/{dtype}", set.name()));
+    let stored = [Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+    let dtypes = || stored.map(|dtype| (dtype.name(), MatrixDtype::Stored(dtype))).into_iter();
+    let dtypes = || dtypes().chain([("f16", MatrixDtype::F16)]);
+    for (set, (name, dtype)) in sets().flat_map(|set| dtypes().map(move |dtype| (set, dtype))) {
+        let mut group = c.benchmark_group(format!("{}/{name}", set.name()));
         group.sample_size(10);
         for (name, outputs, rows) in [("1 row", MANY, 1), ("3 rows", MANY, 3), ("256 rows", HIDDEN, 256)] {
-            let matrix = Matrix::new(dtype, outputs, HIDDEN);
+            let mut matrix = Matrix::new(dtype, outputs, HIDDEN);
             let (x, mut y) = (vec![0.5; HIDDEN * rows], vec![0.0; outputs * rows]);
             group.throughput(match rows {
                 256 => Throughput::Elements((2 * outputs * HIDDEN * rows) as u64),

@@ -7,7 +7,7 @@ use smol_tests::common::repository;
 
 /// Modules of the runtime, and those of its own that each may use.
 const MAY_USE: [(&str, &[&str]); 10] = [
-    ("bench", &["kernels", "storage"]),
+    ("bench", &["format", "kernels", "storage"]),
     ("format", &[]),
     ("storage", &[]),
     ("kernels", &["error", "format"]),

@@ -1,22 +1,43 @@
 //! The kernels for `benches/kernels.rs`, which is outside of the crate. Not part of the API.
 
-use crate::kernels::{Elements, Kernels, LANES, Panels};
+use bytemuck::Zeroable;
+
+use crate::format::{Dtype, QuantisedPanels};
+use crate::kernels::{Elements, Kernels, LANES, Panels, Quantised, RoundedBlock, rounded_blocks};
 use crate::storage::AlignedBuf;
 
-/// A matrix of zeroes.
+/// A matrix of equal numbers.
 pub struct Matrix {
-    dtype: &'static str,
+    dtype: MatrixDtype,
     data: AlignedBuf<f32>,
     inputs: usize,
+    /// The activations that quantised weights take.
+    rounded: Vec<RoundedBlock>,
+}
+
+/// What a matrix in memory can be of.
+#[derive(Clone, Copy, Debug)]
+pub enum MatrixDtype {
+    /// What a matrix in a blob can be of.
+    Stored(Dtype),
+    /// IEEE binary16, as keys and values are.
+    F16,
 }
 
 impl Matrix {
-    /// `[outputs, inputs]` of `f32`, `bf16` or `f16`; outputs a multiple of 16, inputs of 2.
-    pub fn new(dtype: &'static str, outputs: usize, inputs: usize) -> Matrix {
-        let len = outputs * inputs / if dtype == "f32" { 1 } else { 2 };
-        let mut data = AlignedBuf::zeroed(len).expect("a benchmark has memory");
-        data.fill(0.0); // so that each page is one of its own
-        Matrix { dtype, data, inputs }
+    /// `[outputs, inputs]`; outputs a multiple of 16, inputs of 32.
+    pub fn new(dtype: MatrixDtype, outputs: usize, inputs: usize) -> Matrix {
+        let bytes = match dtype {
+            MatrixDtype::Stored(dtype) => match (QuantisedPanels::new(dtype, inputs), dtype.size()) {
+                (Some(lens), _) => lens.values_len + outputs / LANES * lens.panel_len,
+                (None, size) => outputs * inputs * size.map_or(4, |size| size as usize),
+            },
+            MatrixDtype::F16 => outputs * inputs * 2,
+        };
+        let mut data = AlignedBuf::zeroed(bytes / 4).expect("a benchmark has memory");
+        // Something else than what is there, so that each page is one of its own.
+        data.fill(f32::from_bits(0x3c00_3c00));
+        Matrix { dtype, data, inputs, rounded: Vec::new() }
     }
 
     /// Bytes of its numbers.
@@ -25,13 +46,20 @@ impl Matrix {
     }
 
     /// `y = matrix x` for `rows` rows: `x`: `[inputs/16][rows][16]`, `y`: `[outputs/16][rows][16]`.
-    pub fn product(&self, kernels: Kernels, x: &[f32], rows: usize, y: &mut [f32]) {
+    pub fn product(&mut self, kernels: Kernels, x: &[f32], rows: usize, y: &mut [f32]) {
+        let inputs = self.inputs;
         let data = match self.dtype {
-            "f32" => Elements::F32(&self.data),
-            "bf16" => Elements::Bf16(bytemuck::cast_slice(&self.data)),
-            _ => Elements::F16(bytemuck::cast_slice(&self.data)),
+            MatrixDtype::Stored(Dtype::F32) => Elements::F32(&self.data),
+            MatrixDtype::Stored(Dtype::Bf16) => Elements::Bf16(bytemuck::cast_slice(&self.data)),
+            MatrixDtype::F16 => Elements::F16(bytemuck::cast_slice(&self.data)),
+            MatrixDtype::Stored(dtype) => {
+                let Some(w) = Quantised::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
+                self.rounded.resize(rounded_blocks(inputs, rows), Zeroable::zeroed());
+                kernels.round(x, rows, 0, &mut self.rounded);
+                return kernels.matmul_rounded(w, &self.rounded, rows, y);
+            }
         };
-        kernels.matmul(Panels { data, inputs: self.inputs }, x, rows, y, false);
+        kernels.matmul(Panels { data, inputs }, x, rows, y, false);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The product with quantised weights, once for all instruction sets: integers are multiplied and added up exactly within
 //! a block of inputs, blocks are added in f32, see [`super::quantised`].
 
+use std::hint::black_box;
+
 use super::LANES;
 use super::quantised::{Group, PAIRS, Quantised, QuantisedPanel, RoundedBlock};
 use super::simd::{Block, Integers};
@@ -16,12 +18,15 @@ type WideBlock = [[[i16; 2]; LANES]; PAIRS];
 /// See [`super::Kernels::matmul_rounded`].
 #[inline(always)]
 pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
-    let (product, y) = (Product { simd, w, x, rows }, y.as_chunks_mut().0);
-    match w.dtype {
-        Dtype::Q4 => product.run::<Q4>(y),
-        Dtype::Q5 => product.run::<Q5>(y),
-        Dtype::Q6 => product.run::<Q6>(y),
-        _ => product.run::<Q8>(y),
+    let (product, y) = (Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }, y.as_chunks_mut().0);
+    match (rows, w.dtype, S::BLOCK) {
+        (1, Dtype::Q4, _) => product.one_row::<Q4>(y),
+        (1, Dtype::Q5, _) => product.one_row::<Q5>(y),
+        (1, Dtype::Q6, _) => product.one_row::<Q6>(y),
+        (1, ..) => product.one_row::<Q8>(y),
+        (.., Block::Rows12Panels2) => product.many_rows::<12>(y),
+        (.., Block::Rows6) => product.many_rows::<6>(y),
+        (.., Block::Rows2) => product.many_rows::<2>(y),
     }
 }
 
@@ -55,7 +60,7 @@ impl Codes for Q6 {
     fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
         let [first, second] = halves(simd, &block[k]);
         let upper = simd.bytes(&block[4 + k / 2]);
-        let upper = if k.is_multiple_of(2) { upper } else { simd.down(upper, 4) };
+        let upper = simd.down(upper, 4 * (k % 2) as u32);
         let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x30)), 32);
         [code(first, upper, 4), code(second, upper, 2)]
     }
@@ -68,7 +73,7 @@ impl Codes for Q5 {
     fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
         let [first, second] = halves(simd, &block[k]);
         let upper = simd.bytes(&block[4]);
-        let upper = if k == 0 { upper } else { simd.down(upper, 2 * k as u32) };
+        let upper = simd.down(upper, 2 * k as u32);
         let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x10)), 16);
         [code(first, upper, 4), code(second, upper, 3)]
     }
@@ -98,19 +103,12 @@ struct Product<'a, S> {
     w: Quantised<'a>,
     x: &'a [RoundedBlock],
     rows: usize,
+    /// Steps of eight inputs in a block: four, which the compiler must not know. Integers may be added up in any order,
+    /// and it would do so from the last to the first, so that codes are read backwards, which no processor foresees.
+    steps: usize,
 }
 
 impl<S: Integers> Product<'_, S> {
-    #[inline(always)]
-    fn run<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        match (self.rows, S::BLOCK) {
-            (1, _) => self.one_row::<C>(y),
-            (_, Block::Rows12Panels2) => self.many_rows::<C, 12>(y),
-            (_, Block::Rows6) => self.many_rows::<C, 6>(y),
-            (_, Block::Rows2) => self.many_rows::<C, 2>(y),
-        }
-    }
-
     /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<C: Codes>(&self, y: &mut [[f32; LANES]]) {
@@ -148,21 +146,21 @@ impl<S: Integers> Product<'_, S> {
         let simd = self.simd;
         let codes = &panel.codes[block * C::BITS..][..C::BITS];
         let mut sums = simd.no_sums();
-        for k in 0..PAIRS / 4 {
+        for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
             let [first, second] = C::values(simd, self.w.values, codes, k);
             let [w0, w1] = simd.words(first);
-            sums = simd.add_products(sums, w0, x.pairs[4 * k]);
-            sums = simd.add_products(sums, w1, x.pairs[4 * k + 1]);
+            sums = simd.add_products(sums, w0, x[0]);
+            sums = simd.add_products(sums, w1, x[1]);
             let [w2, w3] = simd.words(second);
-            sums = simd.add_products(sums, w2, x.pairs[4 * k + 2]);
-            sums = simd.add_products(sums, w3, x.pairs[4 * k + 3]);
+            sums = simd.add_products(sums, w2, x[2]);
+            sums = simd.add_products(sums, w3, x[3]);
         }
         simd.mul(simd.sums_as_floats(sums), simd.bytes_as_floats(&panel.block_scales[block]))
     }
 
     /// Blocks of `R` rows; codes are widened once for all of them.
     #[inline(always)]
-    fn many_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
+    fn many_rows<const R: usize>(&self, y: &mut [[f32; LANES]]) {
         let simd = self.simd;
         let mut buffer = [[[[0; 2]; LANES]; PAIRS]; DEPTH];
         for (index, y) in y.chunks_exact_mut(self.rows).enumerate() {
@@ -170,8 +168,11 @@ impl<S: Integers> Product<'_, S> {
             y.fill([0.0; LANES]);
             for start in (0..self.w.blocks()).step_by(DEPTH) {
                 let wide = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
-                for (i, wide) in wide.iter_mut().enumerate() {
-                    self.widen::<C>(&panel.codes[(start + i) * C::BITS..][..C::BITS], wide);
+                match self.w.dtype {
+                    Dtype::Q4 => self.widen::<Q4>(&panel, start, wide),
+                    Dtype::Q5 => self.widen::<Q5>(&panel, start, wide),
+                    Dtype::Q6 => self.widen::<Q6>(&panel, start, wide),
+                    _ => self.widen::<Q8>(&panel, start, wide),
                 }
                 self.row_blocks::<R>(&panel, start, wide, y);
             }
@@ -182,16 +183,19 @@ impl<S: Integers> Product<'_, S> {
         }
     }
 
+    /// The codes of the blocks from `start` on.
     #[inline(always)]
-    fn widen<C: Codes>(&self, codes: &[Group], wide: &mut WideBlock) {
-        let simd = self.simd;
-        for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let [first, second] = C::values(simd, self.w.values, codes, k);
-            let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
-            simd.store_words(w0, &mut wide[0]);
-            simd.store_words(w1, &mut wide[1]);
-            simd.store_words(w2, &mut wide[2]);
-            simd.store_words(w3, &mut wide[3]);
+    fn widen<C: Codes>(&self, panel: &QuantisedPanel<'_>, start: usize, wide: &mut [WideBlock]) {
+        let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
+        for (codes, wide) in codes.chunks_exact(C::BITS).zip(wide) {
+            for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let [first, second] = C::values(simd, self.w.values, codes, k);
+                let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
+                simd.store_words(w0, &mut wide[0]);
+                simd.store_words(w1, &mut wide[1]);
+                simd.store_words(w2, &mut wide[2]);
+                simd.store_words(w3, &mut wide[3]);
+            }
         }
     }
 
