@@ -216,7 +216,7 @@ impl Kind {
         };
         match dtype.size() {
             Some(size) => rows.checked_mul(shape[1])?.checked_mul(size),
-            None => quantised::section_len(dtype, rows / PANEL as u64, shape[1]),
+            None => quantised::section_len(dtype, rows, shape[1]),
         }
     }
 }

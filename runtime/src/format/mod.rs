@@ -72,6 +72,17 @@ pub struct WeightSections {
     pub lm_head: MatrixSection,
 }
 
+impl WeightSections {
+    /// Every dtype that a matrix is stored as, once, in ascending order of their codes.
+    pub fn dtypes(&self) -> Vec<Dtype> {
+        let layers = self.layers.iter();
+        let layers = layers.flat_map(|l| [&l.qkv_proj, &l.o_proj, &l.gate_up_proj, &l.down_proj]);
+        let matrices: Vec<_> = layers.chain([&self.embed_tokens, &self.lm_head]).collect();
+        let is_any = |dtype: &Dtype| matrices.iter().any(|matrix| matrix.dtype == *dtype);
+        Dtype::ALL.into_iter().filter(is_any).collect()
+    }
+}
+
 /// Where a matrix in panels lies, and as what.
 #[derive(Clone, Debug)]
 pub struct MatrixSection {

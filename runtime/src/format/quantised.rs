@@ -73,10 +73,10 @@ impl Lens {
     }
 }
 
-/// Bytes of a section of `panels` panels, `None` where `dtype` is not quantised or on overflow.
-pub(super) fn section_len(dtype: Dtype, panels: u64, columns: u64) -> Option<u64> {
+/// Bytes of a section of so many rows, whole panels of them; `None` where `dtype` is not quantised or on overflow.
+pub(super) fn section_len(dtype: Dtype, rows: u64, columns: u64) -> Option<u64> {
     let lens = Lens::new(dtype, columns)?;
-    panels.checked_mul(lens.panel)?.checked_add(lens.values)
+    rows.checked_div(PANEL as u64)?.checked_mul(lens.panel)?.checked_add(lens.values)
 }
 
 #[cfg(test)]
@@ -106,8 +106,8 @@ mod tests {
     fn what_does_not_fit_is_none() {
         assert_eq!(QuantisedPanels::new(Dtype::Bf16, 64), None);
         assert_eq!(QuantisedPanels::new(Dtype::Q8, usize::MAX), None);
-        assert_eq!(section_len(Dtype::F32, 1, 64), None);
-        assert_eq!(section_len(Dtype::Q8, u64::MAX, 64), None);
-        assert_eq!(section_len(Dtype::Q4, 2, 32), Some(64 + 2 * (64 + 256)));
+        assert_eq!(section_len(Dtype::F32, 16, 64), None);
+        assert_eq!(section_len(Dtype::Q8, u64::MAX, 1 << 16), None);
+        assert_eq!(section_len(Dtype::Q4, 32, 32), Some(64 + 2 * (64 + 256)));
     }
 }

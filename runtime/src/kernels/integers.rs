@@ -1,6 +1,7 @@
 //! The product with quantised weights, once for all instruction sets: integers are multiplied and added up exactly within
 //! a block of inputs, blocks are added in f32, see [`super::quantised`].
 
+use std::array;
 use std::hint::black_box;
 
 use super::LANES;
@@ -121,10 +122,7 @@ impl<S: Integers> Product<'_, S> {
     fn streams<C: Codes, const P: usize>(&self, start: usize, y: &mut [[f32; LANES]]) -> usize {
         let (simd, run) = (self.simd, y.len() / P);
         for first in 0..run {
-            let mut panels = [self.w.panel(start + first); P];
-            for p in 1..P {
-                panels[p] = self.w.panel(start + first + p * run);
-            }
+            let panels: [_; P] = array::from_fn(|p| self.w.panel(start + first + p * run));
             let mut sums = [simd.zero(); P];
             for (block, x) in self.x.iter().enumerate() {
                 for p in 0..P {
@@ -239,8 +237,8 @@ impl<S: Integers> Product<'_, S> {
         for (block, wide) in (start..).zip(wide) {
             let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
             let mut sums = [simd.no_sums(); R];
-            for pair in 0..PAIRS {
-                let words = simd.load_words(&wide[pair]);
+            for (pair, words) in wide.iter().enumerate() {
+                let words = simd.load_words(words);
                 for r in 0..R {
                     sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
                 }

@@ -170,7 +170,7 @@ impl Integers for Simd128 {
 
     #[inline(always)]
     fn sums_as_floats(self, sums: [v128; 4]) -> [v128; 4] {
-        sums.map(f32x4_convert_i32x4)
+        sums.map(|sums| f32x4_convert_i32x4(sums))
     }
 
     #[inline(always)]

@@ -65,8 +65,8 @@ impl Forward {
         overflow: Overflow,
         is_fast: bool,
     ) -> Forward {
-        let mut dtypes = model.layout().sections.iter().filter_map(|section| section.dtype);
-        let integers = dtypes.any(|dtype| dtype.code_bits().is_some()).then(Buffer::default);
+        let dtypes = model.layout().weights.dtypes();
+        let integers = dtypes.iter().any(|dtype| dtype.code_bits().is_some()).then(Buffer::default);
         let rounding = if is_fast { Rounding::new(model, kernels) } else { Err(Fast::Off) };
         Forward {
             fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),

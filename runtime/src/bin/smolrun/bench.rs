@@ -8,18 +8,19 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
 use serde::Serialize;
-use smolrun::format::{Config, Dtype, Layout};
+use smolrun::format::{Config, Layout};
 use smolrun::{Fast, Machine, Session};
 
 use super::args::{BenchArgs, Kv};
 use super::generate::{open, session_options, tell_if_not_fast};
+use super::info::dtypes;
 
 /// All that is measured, and with what.
 #[derive(Serialize)]
 struct Report {
     threads: usize,
     isa: &'static str,
-    dtype: &'static str,
+    dtype: String,
     kv: &'static str,
     /// The unit of `--fast` that prompts run on, if they are not exact.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,10 +171,7 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
     Report {
         threads: session.threads(),
         isa: session.kernels().name(),
-        dtype: match layout.weights.lm_head.dtype {
-            Dtype::Bf16 => "bf16",
-            _ => "f32",
-        },
+        dtype: dtypes(layout),
         kv: args.kv.name(),
         fast: session.fast().unit(),
         weight_bytes,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use serde::Serialize;
-use smolrun::format::{Config, Dtype, Kind, Layout, Section};
+use smolrun::format::{Config, Kind, Layout, Section};
 use smolrun::{Kernels, Model};
 
 use crate::generate::open;
@@ -25,7 +25,8 @@ struct ModelInfo {
     /// Hash of the directory, which has the hashes of all sections: two blobs of one hash are the same.
     directory_sha256: String,
     parameters: u64,
-    dtype: &'static str,
+    /// Of the matrices; several are joined with `+`.
+    dtype: String,
     num_hidden_layers: usize,
     hidden_size: usize,
     vocab_size: usize,
@@ -83,10 +84,7 @@ impl ModelInfo {
             format: format!("{}.{}", header.version_major, header.version_minor),
             directory_sha256: header.directory_sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
             parameters: layout.sections.iter().map(parameters).sum(),
-            dtype: match layout.weights.lm_head.dtype {
-                Dtype::Bf16 => "bf16",
-                _ => "f32",
-            },
+            dtype: dtypes(layout),
             num_hidden_layers: config.num_hidden_layers,
             hidden_size: config.hidden_size,
             vocab_size: config.vocab_size,
@@ -95,6 +93,11 @@ impl ModelInfo {
             has_chat_template: model.chat_template()?.is_some(),
         })
     }
+}
+
+/// Names of the matrices' dtypes, such as `bf16` or `q6+q5+q4`.
+pub(crate) fn dtypes(layout: &Layout) -> String {
+    layout.weights.dtypes().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join("+")
 }
 
 /// Numbers that were trained, without padding; a tied embedding is one section.
