@@ -113,47 +113,74 @@ impl<S: Integers> Product<'_, S> {
     /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let done = if S::STREAMS >= 4 { self.streams::<C, 4>(0, y) } else { self.streams::<C, 2>(0, y) };
-        self.streams::<C, 1>(done, &mut y[done..]);
+        let done = match S::STREAMS {
+            4 => self.streams::<C, 2, 2>(0, y),
+            _ => self.streams::<C, 1, 2>(0, y),
+        };
+        self.streams::<C, 1, 1>(done, &mut y[done..]);
     }
 
-    /// `P` runs of as many panels from panel `start` on, for one row; returns how many panels that were.
+    /// `P` times `W` runs of as many panels from panel `start` on, for one row; returns how many panels that were.
     #[inline(always)]
-    fn streams<C: Codes, const P: usize>(&self, start: usize, y: &mut [[f32; LANES]]) -> usize {
-        let (simd, run) = (self.simd, y.len() / P);
+    fn streams<C: Codes, const P: usize, const W: usize>(
+        &self,
+        start: usize,
+        y: &mut [[f32; LANES]],
+    ) -> usize {
+        let (simd, run) = (self.simd, y.len() / (P * W));
         for first in 0..run {
-            let panels: [_; P] = array::from_fn(|p| self.w.panel(start + first + p * run));
-            let mut sums = [simd.zero(); P];
+            let place = |p, w| first + (p * W + w) * run;
+            let panels: [[_; W]; P] =
+                array::from_fn(|p| array::from_fn(|w| self.w.panel(start + place(p, w))));
+            let mut sums = [[simd.zero(); W]; P];
             for (block, x) in self.x.iter().enumerate() {
-                for p in 0..P {
-                    let product = self.block::<C>(&panels[p], block, x);
-                    sums[p] = simd.fma(sums[p], product, x.scale);
+                for (panels, sums) in panels.iter().zip(&mut sums) {
+                    let products = self.block::<C, W>(panels, block, x);
+                    for w in 0..W {
+                        sums[w] = simd.fma(sums[w], products[w], x.scale);
+                    }
                 }
             }
-            for p in 0..P {
-                let scales = simd.load(&panels[p].row_scales());
-                simd.store(simd.mul(sums[p], scales), &mut y[first + p * run]);
+            for (p, w) in (0..P).flat_map(|p| (0..W).map(move |w| (p, w))) {
+                let scales = simd.load(&panels[p][w].row_scales());
+                simd.store(simd.mul(sums[p][w], scales), &mut y[place(p, w)]);
             }
         }
-        run * P
+        run * P * W
     }
 
-    /// The products of a block's codes with `x`, times the block's scales.
+    /// The products of `W` panels' codes in a block with `x`, times the block's scales. Several panels at a time, because each
+    /// one's sums wait for one another.
     #[inline(always)]
-    fn block<C: Codes>(&self, panel: &QuantisedPanel<'_>, block: usize, x: &RoundedBlock) -> S::Lanes {
+    fn block<C: Codes, const W: usize>(
+        &self,
+        panels: &[QuantisedPanel<'_>; W],
+        block: usize,
+        x: &RoundedBlock,
+    ) -> [S::Lanes; W] {
         let simd = self.simd;
-        let codes = &panel.codes[block * C::BITS..][..C::BITS];
-        let mut sums = simd.no_sums();
-        for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
-            let [first, second] = C::values(simd, self.w.values, codes, k);
-            let [w0, w1] = simd.words(first);
-            sums = simd.add_products(sums, w0, x[0]);
-            sums = simd.add_products(sums, w1, x[1]);
-            let [w2, w3] = simd.words(second);
-            sums = simd.add_products(sums, w2, x[2]);
-            sums = simd.add_products(sums, w3, x[3]);
+        let mut codes = [[].as_slice(); W];
+        for w in 0..W {
+            codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS];
         }
-        simd.mul(simd.sums_as_floats(sums), simd.bytes_as_floats(&panel.block_scales[block]))
+        let mut sums = [simd.no_sums(); W];
+        for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
+            for w in 0..W {
+                let [first, second] = C::values(simd, self.w.values, codes[w], k);
+                let [words, more] = simd.words(first);
+                sums[w] = simd.add_products(sums[w], words, x[0]);
+                sums[w] = simd.add_products(sums[w], more, x[1]);
+                let [words, more] = simd.words(second);
+                sums[w] = simd.add_products(sums[w], words, x[2]);
+                sums[w] = simd.add_products(sums[w], more, x[3]);
+            }
+        }
+        let mut products = [simd.zero(); W];
+        for w in 0..W {
+            let scales = simd.bytes_as_floats(&panels[w].block_scales[block]);
+            products[w] = simd.mul(simd.sums_as_floats(sums[w]), scales);
+        }
+        products
     }
 
     /// Blocks of `R` rows; codes are widened once for all of them.
