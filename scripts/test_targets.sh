@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly out=target/other
-readonly blob=$out/tales.bin
 mkdir -p "$out"
 
+blob() { echo "$PWD/$out/tales-$1.bin"; } # DTYPE
 step() { printf '\n== %s\n' "$*" >&2; }
 
 install() { # COMMAND PACKAGE...
@@ -24,17 +24,20 @@ unit_tests() { # TARGET
 }
 
 same_logits() { # TARGET SETS: the sets that must give the same bits
-    local found
-    found=$(cargo run --locked --release --quiet --target "$1" -p smolrun --no-default-features \
-        --example hash_logits -- "$PWD/$blob" 1 300) || {
-        echo "scripts/test_targets.sh: $1: hash_logits failed" >&2
-        return 1
-    }
-    echo "$found"
-    [[ $(grep -cx "${expected%% *} \($2\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
-        echo "scripts/test_targets.sh: $1: expected ${expected%% *} of each of $2" >&2
-        return 1
-    }
+    local dtype found expected
+    for dtype in f32 q4; do
+        found=$(cargo run --locked --release --quiet --target "$1" -p smolrun --no-default-features \
+            --example hash_logits -- "$(blob "$dtype")" 1 300) || {
+            echo "scripts/test_targets.sh: $1: hash_logits failed for $dtype" >&2
+            return 1
+        }
+        echo "$found ($dtype)"
+        expected=$(cat "$out/$dtype.sha256")
+        [[ $(grep -cx "$expected \($2\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
+            echo "scripts/test_targets.sh: $1: expected $expected of each of $2 for $dtype" >&2
+            return 1
+        }
+    done
 }
 
 neon() {
@@ -71,10 +74,14 @@ export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scrip
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 cargo build --locked --release --quiet --workspace --bins --examples --test registry
 readonly built=${CARGO_TARGET_DIR:-target}/release
-"$built/smolconv" models/tales-4m -o "$blob" --force
-expected=$("$built/examples/hash_logits" "$blob" 2 300)
-echo "$expected"
-expected=$(head -1 <<<"$expected")
+# The second blob has matrices of every quantised dtype.
+"$built/smolconv" models/tales-4m -o "$(blob f32)" --force
+"$built/smolconv" models/tales-4m -o "$(blob q4)" --force --dtype q4 --keep o_proj=q8
+for dtype in f32 q4; do
+    found=$("$built/examples/hash_logits" "$(blob "$dtype")" 2 300)
+    echo "$found ($dtype)"
+    echo "${found%% *}" >"$out/$dtype.sha256"
+done
 
 # Side by side, for each is one thread's work.
 for processor in neon wasm; do

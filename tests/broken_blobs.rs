@@ -432,7 +432,13 @@ fn entry_cases() -> Vec<Case> {
             format!(
                 "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 9"
             ),
-            entry32(QkvProj, 8, 5),
+            entry32(QkvProj, 8, 9),
+        ),
+        case(
+            "a dtype of fewer bits",
+            Open,
+            format!("{qkv}: length: expected 1344 for shape [64, 24], found {qkv_len}"),
+            entry32(QkvProj, 8, Dtype::Q4.code()),
         ),
         case(
             "half a pair of bf16",

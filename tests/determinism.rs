@@ -1,6 +1,8 @@
 //! The same bits whatever they were computed with: threads, instruction sets, and how the prompt was split.
 
-use smol_tests::common::{REAL, TALES, blob, blob_of, logits_sha256};
+use std::path::Path;
+
+use smol_tests::common::{REAL, TALES, blob, blob_of, blob_with_all_widths, logits_sha256};
 use smolrun::format::Dtype;
 use smolrun::{Kernels, KvDtype, Model, Session, SessionOptions, SpecialTokens};
 
@@ -12,12 +14,17 @@ const THREADS: &[usize] = &[1, 2, 3, 4, 8];
 
 #[test]
 fn logits_have_the_same_bits_in_the_whole_matrix() {
-    same_bits_in_the_whole_matrix(KvDtype::F32);
+    same_bits_in_the_whole_matrix(&blob(TALES), KvDtype::F32);
+}
+
+#[test]
+fn quantised_weights_of_all_widths_give_the_same_bits_in_the_whole_matrix() {
+    same_bits_in_the_whole_matrix(&blob_with_all_widths(), KvDtype::F32);
 }
 
 #[test]
 fn keys_and_values_in_f16_give_the_same_bits_in_the_whole_matrix_and_nearly_the_logits_of_f32() {
-    same_bits_in_the_whole_matrix(KvDtype::F16);
+    same_bits_in_the_whole_matrix(&blob(TALES), KvDtype::F16);
 
     let model = Model::open(blob(TALES)).unwrap();
     let logits = |kv_dtype| {
@@ -29,9 +36,9 @@ fn keys_and_values_in_f16_give_the_same_bits_in_the_whole_matrix_and_nearly_the_
     assert!(most > 0.0 && most < 2e-2, "logits differ by {most}");
 }
 
-fn same_bits_in_the_whole_matrix(kv_dtype: KvDtype) {
+fn same_bits_in_the_whole_matrix(blob: &Path, kv_dtype: KvDtype) {
     let options = || SessionOptions::default().kv_dtype(kv_dtype);
-    let model = Model::open(blob(TALES)).unwrap();
+    let model = Model::open(blob).unwrap();
     let tokens = tokens(&model);
     let expected = logits_sha256(&model, &tokens, options().threads(1), POSITIONS);
     for kernels in Kernels::available() {
