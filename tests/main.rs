@@ -17,6 +17,7 @@ mod info;
 mod lora;
 mod overflow;
 mod perplexity;
+mod quantise;
 mod reference;
 mod saved_session;
 mod scoring;

@@ -23,6 +23,7 @@ pub mod metadata;
 pub mod pack;
 pub mod plan;
 pub mod progress;
+pub mod quantise;
 pub mod registry;
 mod rope;
 pub mod source;

@@ -1,0 +1,57 @@
+//! Sixteen rows to the bytes of a panel.
+
+use smolrun::format::{BLOCK, Dtype, PANEL, QuantisedPanels};
+
+use super::codes::Codes;
+use super::row::Row;
+
+/// Columns that lie side by side in a row.
+const GROUP: usize = 4;
+/// Places in a group: of each row, its columns.
+const PLACES: usize = PANEL * GROUP;
+
+/// A panel that is being filled.
+pub(super) struct Panel<'a> {
+    layout: QuantisedPanels,
+    dtype: Dtype,
+    scales: &'a mut [u8],
+    codes: &'a mut [u8],
+}
+
+impl<'a> Panel<'a> {
+    /// In `bytes`, which are zero and as many as a panel has.
+    pub(super) fn new(layout: QuantisedPanels, dtype: Dtype, bytes: &'a mut [u8]) -> Panel<'a> {
+        let (scales, codes) = bytes.split_at_mut(layout.scales_len);
+        Panel { layout, dtype, scales, codes }
+    }
+
+    /// Puts `row` in place `index` of 16.
+    pub(super) fn put(&mut self, index: usize, row: &Row, codes: &Codes) {
+        let row_scales = self.scales[QuantisedPanels::ROW_SCALES].as_chunks_mut().0;
+        row_scales[index] = row.scale.to_le_bytes();
+        let block_scales = self.scales[self.layout.block_scales()].chunks_exact_mut(PANEL);
+        block_scales.zip(&row.scales).for_each(|(block, &scale)| block[index] = scale);
+        let blocks = self.codes.chunks_exact_mut(self.layout.block_len);
+        for (block, values) in blocks.zip(&row.values) {
+            put_codes(self.dtype, &values.map(|value| codes.code(value)), index * GROUP, block);
+        }
+    }
+}
+
+/// Puts the codes of a row, whose places begin at `first`, into the zeroes of a block.
+fn put_codes(dtype: Dtype, codes: &[u8; BLOCK], first: usize, block: &mut [u8]) {
+    let (lines, _) = block.as_chunks_mut::<PLACES>();
+    for (group, codes) in codes.as_chunks::<GROUP>().0.iter().enumerate() {
+        for (place, &code) in (first..).zip(codes) {
+            match dtype {
+                Dtype::Q8 => lines[group][place] = code,
+                Dtype::Q6 => lines[4 + group / 4][place] |= code >> 4 << (group % 4 * 2),
+                Dtype::Q5 => lines[4][place] |= code >> 4 << group,
+                _ => {}
+            }
+            if dtype != Dtype::Q8 {
+                lines[group / 2][place] |= (code & 15) << (group % 2 * 4);
+            }
+        }
+    }
+}
