@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use smol_tests::common::{Checkpoint, Outcome, TempDir, TensorDtype, program, run, tales};
+use smol_tests::common::{Checkpoint, Outcome, Quantised, TempDir, TensorDtype, program, run, tales};
 use smolrun::format::{Dtype, Kind, Layout, PANEL, Section};
 use smolrun::storage::Storage;
 
@@ -46,11 +46,15 @@ impl Blob {
         &self.storage.bytes()[section.range.clone()]
     }
 
-    fn floats(&self, kind: Kind, layer: Option<u32>) -> Vec<f32> {
+    fn section(&self, kind: Kind, layer: Option<u32>) -> &Section {
         let layer = layer.unwrap_or(u32::MAX);
         let mut sections = self.layout.sections.iter();
         let section = sections.find(|section| section.kind == Some(kind) && section.entry.layer == layer);
-        let section = section.expect("the blob has this section");
+        section.expect("the blob has this section")
+    }
+
+    fn floats(&self, kind: Kind, layer: Option<u32>) -> Vec<f32> {
+        let section = self.section(kind, layer);
         let bytes = self.bytes(section);
         match section.dtype {
             Some(Dtype::Bf16) => bytes.chunks_exact(4 * PANEL).flat_map(two_columns).collect(),
@@ -182,35 +186,265 @@ fn bf16_needs_an_even_number_of_columns_and_auto_knows_it() {
     assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
 }
 
-#[test]
-fn matrices_larger_than_one_piece_are_packed_whole() {
+/// A checkpoint of one layer, whose embedding and output have `shape`.
+fn with_embedding([vocab_size, hidden_size]: [usize; 2]) -> Checkpoint {
     let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
-    checkpoint.config["vocab_size"] = json!(50_021);
-    checkpoint.config["hidden_size"] = json!(48);
+    checkpoint.config["vocab_size"] = json!(vocab_size);
+    checkpoint.config["hidden_size"] = json!(hidden_size);
     checkpoint.config["num_hidden_layers"] = json!(1);
     checkpoint.tensors.clear();
     let mut add = |name: &str, shape: &[usize]| checkpoint.add(name, TensorDtype::F32, shape);
     for name in ["lm_head.weight", "model.embed_tokens.weight"] {
-        add(name, &[50_021, 48]);
+        add(name, &[vocab_size, hidden_size]);
     }
     for name in ["model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"] {
-        add(&format!("{name}.weight"), &[48]);
+        add(&format!("{name}.weight"), &[hidden_size]);
     }
     for (name, shape) in [
-        ("self_attn.q_proj", [32, 48]),
-        ("self_attn.k_proj", [16, 48]),
-        ("self_attn.v_proj", [16, 48]),
-        ("self_attn.o_proj", [48, 32]),
-        ("mlp.gate_proj", [20, 48]),
-        ("mlp.up_proj", [20, 48]),
-        ("mlp.down_proj", [48, 20]),
+        ("self_attn.q_proj", [32, hidden_size]),
+        ("self_attn.k_proj", [16, hidden_size]),
+        ("self_attn.v_proj", [16, hidden_size]),
+        ("self_attn.o_proj", [hidden_size, 32]),
+        ("mlp.gate_proj", [20, hidden_size]),
+        ("mlp.up_proj", [20, hidden_size]),
+        ("mlp.down_proj", [hidden_size, 20]),
     ] {
         add(&format!("model.layers.0.{name}.weight"), &shape);
     }
-    let temp = TempDir::new();
+    checkpoint
+}
+
+#[test]
+fn matrices_larger_than_one_piece_are_packed_whole() {
+    let (temp, checkpoint) = (TempDir::new(), with_embedding([50_021, 48]));
     checkpoint.write(&temp.join("model"));
     convert_well(&temp.join("model"), &temp.join("out.bin"));
     assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
+}
+
+/// The quantised matrix of a section beside its tensors' rows, a panel's at a time.
+fn assert_near(blob: &Blob, kind: Kind, layer: Option<u32>, tensors: &[Vec<Vec<f32>>]) -> f64 {
+    let section = blob.section(kind, layer);
+    let columns = tensors[0][0].len();
+    let quantised = Quantised::new(section.entry.dtype, columns, blob.bytes(section));
+    let mut panels: Vec<&[Vec<f32>]> = tensors.iter().flat_map(|rows| rows.chunks(16)).collect();
+    if kind == Kind::GateUpProj {
+        let (gate, up) = panels.split_at(panels.len() / 2);
+        panels = gate.iter().zip(up).flat_map(|(gate, up)| [*gate, *up]).collect();
+    }
+    assert_eq!(quantised.panels(), panels.len());
+    let (mut differences, mut squares) = (0.0, 0.0);
+    for (panel, rows) in panels.into_iter().enumerate() {
+        for (row, numbers) in rows.iter().enumerate() {
+            for (column, &number) in numbers.iter().enumerate() {
+                let element = quantised.element(panel, row, column);
+                differences += (f64::from(number) - f64::from(element)).powi(2);
+                squares += f64::from(number).powi(2);
+            }
+        }
+        (rows.len()..16).for_each(|row| assert_eq!(quantised.row_scale(panel, row), 0.0));
+    }
+    (differences / squares).sqrt()
+}
+
+/// Every matrix is of the dtype that `dtype` tells by its name, as near as that dtype's steps are, and says how near.
+fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -> &'static str) {
+    let inspected = inspect(path);
+    let blob = Blob::open(path);
+    for section in inspected["sections"].as_array().unwrap() {
+        let kind = Kind::ALL.into_iter().find(|kind| section["kind"] == kind.name()).unwrap();
+        let layer = section["layer"].as_u64().map(|layer| layer as u32);
+        if !kind.is_matrix() {
+            assert_eq!(section["relative_error"], Value::Null, "{section}");
+            continue;
+        }
+        let name = layer.map_or(kind.name().into(), |layer| format!("{}.{layer}", kind.name()));
+        assert_eq!(section["dtype"], dtype(&name), "{name}");
+        let tensors = |names: &[&str]| -> Vec<_> {
+            let layer = layer.map_or_else(String::new, |layer| format!("layers.{layer}."));
+            names.iter().map(|name| rows(checkpoint, &format!("model.{layer}{name}.weight"))).collect()
+        };
+        let tensors = match kind {
+            Kind::EmbedTokens => tensors(&["embed_tokens"]),
+            Kind::QkvProj => tensors(&["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+            Kind::OProj => tensors(&["self_attn.o_proj"]),
+            Kind::GateUpProj => tensors(&["mlp.gate_proj", "mlp.up_proj"]),
+            Kind::DownProj => tensors(&["mlp.down_proj"]),
+            _ => vec![rows(checkpoint, "lm_head.weight")],
+        };
+        let most = match dtype(&name) {
+            "q8" => 0.01,
+            "q6" => 0.03,
+            "q5" => 0.06,
+            "q4" => 0.12,
+            _ => {
+                assert_eq!(section["relative_error"], Value::Null, "{section}");
+                continue;
+            }
+        };
+        let error = assert_near(&blob, kind, layer, &tensors);
+        assert!(error < most, "{name}: {error}");
+        let said = section["relative_error"].as_f64().unwrap();
+        assert!((said / error - 1.0).abs() < 1e-3, "{name}: {said}, not {error}");
+    }
+}
+
+/// What `smolconv inspect --json` says.
+fn inspect(path: &Path) -> Value {
+    let outcome = run("smolconv", &["inspect".into(), path.to_owned().into_os_string(), "--json".into()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+fn mix_of_q4(name: &str) -> &'static str {
+    match name {
+        "embed_tokens" | "lm_head" => "q6",
+        name if name.starts_with("qkv_proj.") => "q5",
+        _ => "q4",
+    }
+}
+
+#[test]
+fn quantised_blobs_have_the_weights_about() {
+    for checkpoint in [Checkpoint::tiny(TensorDtype::Bf16), Checkpoint::untied(TensorDtype::F32)] {
+        let temp = TempDir::new();
+        checkpoint.write(&temp.join("model"));
+        let mixes: [(&str, fn(&str) -> &'static str); 2] = [("q8", |_| "q8"), ("q4", mix_of_q4)];
+        for (dtype, mix) in mixes {
+            let out = temp.join(dtype);
+            assert_eq!(convert(&temp.join("model"), &out, &["--dtype", dtype]).code, 0);
+            assert_quantised(&out, &checkpoint, mix);
+            assert_eq!(run("smolconv", &["verify".into(), out.clone().into_os_string()]).code, 0);
+            let inspected = inspect(&out);
+            let quantisation = &inspected["metadata"]["quantisation"];
+            assert_eq!((&quantisation["dtype"], &quantisation["keep"]), (&json!(dtype), &Value::Null));
+            let sections = inspected["sections"].as_array().unwrap();
+            let matrices = sections.iter().filter(|section| !section["relative_error"].is_null());
+            assert_eq!(quantisation["sections"].as_array().unwrap().len(), matrices.count());
+        }
+    }
+}
+
+#[test]
+fn quantised_matrices_larger_than_one_piece_are_whole() {
+    let (temp, checkpoint) = (TempDir::new(), with_embedding([250_011, 16]));
+    checkpoint.write(&temp.join("model"));
+    let keep = ["--dtype", "q8", "--keep", "lm_head=q4", "--quiet"];
+    assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &keep).code, 0);
+    assert_quantised(&temp.join("out.bin"), &checkpoint, |name| if name == "lm_head" { "q4" } else { "q8" });
+}
+
+#[test]
+fn quantised_bytes_do_not_depend_on_the_threads() {
+    let temp = TempDir::new();
+    let blobs = ["1", "2", "5"].map(|threads| {
+        let out = temp.join(threads);
+        let status = Command::new(program("smolconv"))
+            .env("RAYON_NUM_THREADS", threads)
+            .arg(tales())
+            .arg("-o")
+            .arg(&out)
+            .args(["-q", "--dtype", "q4", "--keep", "down_proj=q8", "--keep", "o_proj=bf16"])
+            .status();
+        assert!(status.unwrap().success());
+        fs::read(out).unwrap()
+    });
+    assert!(blobs[0] == blobs[1] && blobs[0] == blobs[2]);
+}
+
+#[test]
+fn keep_decides_matrix_by_matrix() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::untied(TensorDtype::Bf16));
+    checkpoint.write(&temp.join("model"));
+    let out = temp.join("out.bin");
+    let keep = ["*_proj.1=q8", "o_proj=bf16", "qkv_proj.1=q6", "lm_*=f32"];
+    let more: Vec<&str> = keep.iter().flat_map(|keep| ["--keep", keep]).chain(["--dtype", "q4"]).collect();
+    assert_eq!(convert(&temp.join("model"), &out, &more).code, 0);
+    assert_quantised(&out, &checkpoint, |name| match name {
+        "lm_head" => "f32",
+        "o_proj.0" | "o_proj.1" => "bf16",
+        "qkv_proj.1" => "q6",
+        "gate_up_proj.1" | "down_proj.1" => "q8",
+        other => mix_of_q4(other),
+    });
+    let inspected = inspect(&out);
+    assert_eq!(inspected["metadata"]["quantisation"]["keep"], json!(keep));
+
+    let text = run("smolconv", &["inspect".into(), out.clone().into_os_string()]).stdout;
+    let quantisation = r#"dtype q4, keep ["*_proj.1=q8","o_proj=bf16","qkv_proj.1=q6","lm_*=f32"]"#;
+    assert!(text.lines().any(|line| line.ends_with(quantisation)), "{text}");
+    for section in inspected["sections"].as_array().unwrap() {
+        let index = section["index"].to_string();
+        let is_of_section = |line: &&str| line.split_whitespace().next() == Some(&index);
+        let line = text.lines().rfind(is_of_section).unwrap();
+        let error = &section["relative_error"];
+        assert!(error.is_null() || line.split_whitespace().any(|word| word == error.to_string()), "{line}");
+    }
+}
+
+#[test]
+fn numbers_are_kept_without_a_word_about_quantisation() {
+    let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    checkpoint.write(&temp.join("model"));
+    let out = temp.join("out.bin");
+    let keep =
+        ["--dtype", "q4", "--keep", "*=f32", "--keep", "embed_tokens=bf16", "--keep", "down_proj.1=auto"];
+    assert_eq!(convert(&temp.join("model"), &out, &keep).code, 2); // there is no dtype auto
+    assert_eq!(convert(&temp.join("model"), &out, &keep[..6]).code, 0);
+    assert_weights(&Blob::open(&out), &checkpoint);
+    assert_eq!(inspect(&out)["metadata"]["quantisation"], Value::Null);
+}
+
+#[test]
+fn keeps_that_cannot_be_are_refused() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    checkpoint.config["intermediate_size"] = json!(21);
+    for layer in 0..2 {
+        for (name, shape) in [("gate", [21, 24]), ("up", [21, 24]), ("down", [24, 21])] {
+            let name = format!("model.layers.{layer}.mlp.{name}_proj.weight");
+            checkpoint.add(&name, TensorDtype::Bf16, &shape);
+        }
+    }
+    checkpoint.write(&temp.join("model"));
+    let none = "pattern: expected one of a matrix's name, such as embed_tokens, qkv_proj or down_proj.0, found none that it matches";
+    let odd =
+        "tensor model.layers.1.mlp.down_proj.weight: columns: expected an even number for bf16, found 21";
+    let cases = [
+        (1, "norm=q8", format!("--keep norm=q8: {none}")),
+        (1, "input_layernorm.*=q8", format!("--keep input_layernorm.*=q8: {none}")),
+        (1, "lm_head=q8", format!("--keep lm_head=q8: {none}")),
+        (1, "down_proj.2=q8", format!("--keep down_proj.2=q8: {none}")),
+        (1, "down_proj.1=bf16", odd.into()),
+        (2, "down_proj", "expected PATTERN=DTYPE, found no =".into()),
+        (2, "down_proj=q3", "dtype: expected f32, bf16, q8, q6, q5, q4, found \"q3\"".into()),
+    ];
+    for (code, keep, expected) in cases {
+        let refused = convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", "q8", "--keep", keep]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (code, ""), "{keep}");
+        assert!(refused.stderr.contains(&expected), "{expected} in {refused:?}");
+    }
+    assert_eq!(temp.names(), ["model"]);
+    assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", "q4"]).code, 0);
+    assert_quantised(&temp.join("out.bin"), &checkpoint, mix_of_q4);
+}
+
+#[test]
+fn the_largest_numbers_stay_finite_when_quantised() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
+    let up_proj = &mut checkpoint.tensor("model.layers.0.mlp.up_proj.weight").values;
+    up_proj[..3].copy_from_slice(&[f32::MAX, f32::MIN, f32::from_bits(1)]);
+    checkpoint.write(&temp.join("model"));
+    for dtype in ["q8", "q4"] {
+        assert_eq!(convert(&temp.join("model"), &temp.join(dtype), &["--dtype", dtype]).code, 0);
+        let blob = Blob::open(&temp.join(dtype));
+        let section = blob.section(Kind::GateUpProj, Some(0));
+        let matrix = Quantised::new(section.entry.dtype, 24, blob.bytes(section));
+        let expected = [f32::MAX, f32::MIN, 0.0];
+        for (column, expected) in expected.into_iter().enumerate() {
+            let element = matrix.element(1, 0, column); // the second panel is the first of up
+            assert!(element.is_finite() && (element - expected).abs() < 0.05 * f32::MAX, "{element}");
+        }
+    }
 }
 
 #[test]
@@ -387,7 +621,7 @@ fn inspect_shows_every_part_as_json_and_as_text() {
     let outcome = run("smolconv", &["inspect", &path, "--json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(found["header"]["version"], "1.0");
+    assert_eq!(found["header"]["version"], "1.1");
     assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
     assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
     assert_eq!(found["config"]["eos_token_ids"], json!([0]));
@@ -633,6 +867,8 @@ fn usage_errors_exit_with_2_and_help_with_0() {
     let help = run("smolconv", &["--help"]);
     assert_eq!(help.code, 0);
     assert!(help.stdout.contains("smolconv models/tales-4m -o tales.bin"));
+    assert!(help.stdout.contains("[possible values: f32, bf16, q8, q4, auto]"));
+    assert!(help.stdout.contains("--keep <PATTERN=DTYPE>"));
 }
 
 #[cfg(unix)]

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use smol_tests::common::{Checkpoint, TempDir, TensorDtype, data};
-use smolconv::{Options, Progress};
+use smolconv::{Options, Progress, Weights};
 use smolrun::format::Dtype;
 use smolrun::{Model, Overflow, Session, SessionOptions};
 
@@ -48,7 +48,8 @@ fn convert(directory: &Path, dtype: Dtype) -> Model {
     let tokenizer = temp.join("tokenizer.json");
     fs::write(&tokenizer, Checkpoint::tiny(TensorDtype::F32).tokenizer.to_string()).unwrap();
     let out = temp.join("blob.bin");
-    let options = Options { tokenizer: Some(tokenizer), dtype: Some(dtype), ..Options::new(directory, &out) };
+    let options =
+        Options { tokenizer: Some(tokenizer), weights: Weights::all(dtype), ..Options::new(directory, &out) };
     smolconv::convert(&options, &Progress::new(true)).unwrap_or_else(|error| panic!("{error}"));
     Model::read(&out).unwrap()
 }

@@ -9,7 +9,7 @@ use smol_tests::common::blob::Part;
 use smol_tests::common::gguf::{Gguf, GgufTensor, Value};
 use smol_tests::common::{Blob, Checkpoint, REAL, TempDir, TensorDtype, data, model_dir, run};
 use smolconv::source::Dtype;
-use smolconv::{Options, Progress, convert};
+use smolconv::{Mix, Options, Progress, convert};
 use smolrun::format;
 use smolrun::format::Kind;
 use smolrun::{Model, SpecialTokens};
@@ -164,7 +164,10 @@ fn auto_keeps_about_the_sources_precision() {
         let code = TYPES.iter().find(|(known, _)| *known == dtype).unwrap().1;
         let temp = TempDir::new();
         fs::write(temp.join("model.gguf"), of_blocks(dtype, code).0.build()).unwrap();
-        let options = Options { dtype: None, ..Options::new(temp.join("model.gguf"), temp.join("out.bin")) };
+        let options = Options {
+            weights: Mix::Auto.into(),
+            ..Options::new(temp.join("model.gguf"), temp.join("out.bin"))
+        };
         convert(&options, &Progress::new(true)).unwrap();
         let mut blob = Blob::take_apart(&fs::read(temp.join("out.bin")).unwrap());
         let found = format::Dtype::from_code(blob.part(Kind::DownProj).dtype).unwrap().name();
@@ -380,8 +383,7 @@ fn the_real_gguf_file_gives_the_blob_of_the_checkpoint_made_of_it() {
     let gguf = std::env::var_os("SMOL_REAL_GGUF").map(PathBuf::from).expect("SMOL_REAL_GGUF names the file");
     let temp = TempDir::new();
     let convert_to = |name: &str, source: PathBuf| {
-        let dtype = Some(format::Dtype::Bf16);
-        let options = Options { dtype, ..Options::new(source, temp.join(name)) };
+        let options = Options { weights: Mix::Bf16.into(), ..Options::new(source, temp.join(name)) };
         convert(&options, &Progress::new(true)).unwrap();
         parts(&fs::read(temp.join(name)).unwrap())
     };

@@ -9,6 +9,7 @@ use smol_tests::common::counting::{Counting, Memory, Random};
 use smol_tests::common::gguf::{Gguf, Value};
 use smol_tests::common::{self, TempDir, TensorDtype};
 use smolconv::checkpoint::Checkpoint;
+use smolconv::quantise::{Codes, Quantiser};
 use smolconv::source::Source;
 use smolconv::{Options, Progress, check, gguf_config, gguf_tokenizer, pack, tensor_map};
 use smolrun::format::Dtype;
@@ -100,10 +101,16 @@ fn exercise(options: &Options, compiles: bool) -> smolconv::Result<()> {
     gguf_tokenizer::to_json(metadata)?;
     gguf_tokenizer::chat_template(metadata)?;
     let bindings = tensor_map::bind(&model.config, model.extras, &source)?;
-    check::check(&source, Dtype::Bf16, &Progress::new(true))?;
+    let in_bf16 = source.tensors.keys().map(String::as_str).collect();
+    check::check(&source, &in_bf16, &Progress::new(true))?;
     for binding in &bindings {
+        let codes = Codes::of(Dtype::Q4).filter(|_| binding.kind.is_matrix());
+        let quantiser = codes.and_then(|codes| Quantiser::new(codes, binding.columns(), None));
         for piece in pack::pieces(binding) {
-            pack::pack(&source, binding, piece)?;
+            pack::pack(&source, binding, piece.clone())?;
+            if let Some(quantiser) = &quantiser {
+                pack::quantise(&source, binding, quantiser, piece)?;
+            }
         }
     }
     if compiles {

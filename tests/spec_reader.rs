@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use smol_tests::common::{self as generated, TempDir, TensorDtype, data, run, tales};
+use smol_tests::common::{self as generated, Quantised, TempDir, TensorDtype, data, run, tales};
 
 const NONE: u32 = u32::MAX;
 
@@ -41,7 +41,7 @@ struct Blob<'a> {
 impl<'a> Blob<'a> {
     fn read(bytes: &'a [u8]) -> Blob<'a> {
         assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
-        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (1, 0));
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (1, 1));
         assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
         assert_eq!(u64_at(bytes, 16), bytes.len());
         assert!(bytes[40..96].iter().all(|&byte| byte == 0));
@@ -70,7 +70,10 @@ impl<'a> Blob<'a> {
                 _ if alignment == 4096 => rows.next_multiple_of(16),
                 _ => rows,
             };
-            assert_eq!(length, rows * columns * size);
+            match dtype {
+                5.. => assert_eq!(Quantised::new(dtype, columns, content).panels(), rows / 16),
+                _ => assert_eq!(length, rows * columns * size),
+            }
             assert!(sections.insert((kind, layer), Section { dtype, columns, bytes: content }).is_none());
         }
         assert_eq!(end, bytes.len());
@@ -94,6 +97,9 @@ impl<'a> Blob<'a> {
 impl Section<'_> {
     /// "Panels".
     fn element(&self, panel: usize, row: usize, column: usize) -> f32 {
+        if self.dtype >= 5 {
+            return Quantised::new(self.dtype, self.columns, self.bytes).element(panel, row, column);
+        }
         let panel = panel * self.columns * 16;
         if self.dtype == 4 {
             let number = panel + column / 2 * 32 + row % 16 * 2 + column % 2;
@@ -297,6 +303,11 @@ impl Checkpoint {
         let start = tensor["data_offsets"][0].as_u64().unwrap() as usize + 8 + u64_at(&self.bytes, 0);
         f32::from_bits(u32::from(u16_at(&self.bytes, start + 2 * (row * columns + column))) << 16)
     }
+
+    fn largest_of(&self, name: &str, row: usize) -> f32 {
+        let columns = self.header[name]["shape"][1].as_u64().unwrap() as usize;
+        (0..columns).map(|column| self.element(name, row, column).abs()).fold(0.0, f32::max)
+    }
 }
 
 fn tales_blob(dtype: &str) -> Vec<u8> {
@@ -312,16 +323,20 @@ fn tales_blob(dtype: &str) -> Vec<u8> {
 
 #[test]
 fn weights_found_by_the_document_are_the_checkpoints() {
-    for dtype in ["f32", "bf16"] {
-        compare_weights(&Blob::read(&tales_blob(dtype)));
+    // The widest steps there are; a difference of half a step is what rounding makes.
+    for (dtype, tolerance) in [("f32", 0.0), ("bf16", 0.0), ("q8", 1.0 / 127.0), ("q4", 31.0 / 127.0)] {
+        compare_weights(&Blob::read(&tales_blob(dtype)), tolerance);
     }
 }
 
-fn compare_weights(blob: &Blob) {
+fn compare_weights(blob: &Blob, tolerance: f32) {
     let checkpoint = Checkpoint::read(&tales().join("model.safetensors"));
     for (row, column) in [(0, 0), (17, 3), (15, 191), (16, 0), (63, 100)] {
-        let expect =
-            |found: f32, name: &str| assert_eq!(found, checkpoint.element(name, row, column), "{name}");
+        let expect = |found: f32, name: &str| {
+            let expected = checkpoint.element(name, row, column);
+            let tolerance = tolerance * checkpoint.largest_of(name, row);
+            assert!((found - expected).abs() <= tolerance, "{name}: {found}, not {expected}");
+        };
         expect(blob.element(16, NONE, row, column), "model.embed_tokens.weight");
         for layer in [0, 7] {
             let name = |name: &str| format!("model.layers.{layer}.{name}_proj.weight");

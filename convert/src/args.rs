@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use smolconv::Options;
-use smolrun::format::Dtype;
+use smolconv::{Keep, Mix, Options, Weights};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +12,7 @@ Examples:
   smolconv model.safetensors --config config.json --tokenizer tokenizer.json -o smol.bin
   smolconv model.safetensors.index.json -o smol.bin --force
   smolconv models/tales-4m -o tales.bin --dtype bf16
+  smolconv models/tales-4m -o tales.bin --dtype q4 --keep embed_tokens=q8 --keep '*_proj.0=q6'
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
   smolconv list
@@ -48,10 +48,16 @@ pub(crate) struct Convert {
     /// A LoRA that PEFT saved, to be merged
     #[arg(long, value_name = "ADAPTER_DIR")]
     lora: Option<PathBuf>,
-    /// How the weights are stored: bf16 has half the bytes, and for a bf16 checkpoint the same numbers; auto is the
-    /// smaller one that keeps about the source's precision
+    /// How the weights are stored: bf16 has half the bytes of f32, and for a bf16 checkpoint the same numbers; auto is
+    /// the smaller of these that keeps about the source's precision; q8 has a quarter of f32's bytes, and q4, with 4 bits
+    /// for most matrices, 5 for qkv_proj and 6 for embed_tokens and lm_head, less than a sixth
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
+    /// Store matrices otherwise than --dtype says, as f32, bf16, q8, q6, q5 or q4; may be given several times, and the
+    /// last that matches decides. PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for a layer's;
+    /// each * stands for any characters
+    #[arg(long, value_name = "PATTERN=DTYPE")]
+    keep: Vec<Keep>,
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
@@ -64,6 +70,8 @@ pub(crate) struct Convert {
 enum DtypeArg {
     F32,
     Bf16,
+    Q8,
+    Q4,
     Auto,
 }
 
@@ -111,12 +119,20 @@ impl Convert {
             config: self.config.clone(),
             tokenizer: self.tokenizer.clone(),
             lora: self.lora.clone(),
-            dtype: match self.dtype {
-                DtypeArg::F32 => Some(Dtype::F32),
-                DtypeArg::Bf16 => Some(Dtype::Bf16),
-                DtypeArg::Auto => None,
-            },
+            weights: Weights { mix: self.dtype.mix(), keep: self.keep.clone() },
             force: self.force,
+        }
+    }
+}
+
+impl DtypeArg {
+    fn mix(self) -> Mix {
+        match self {
+            DtypeArg::F32 => Mix::F32,
+            DtypeArg::Bf16 => Mix::Bf16,
+            DtypeArg::Q8 => Mix::Q8,
+            DtypeArg::Q4 => Mix::Q4,
+            DtypeArg::Auto => Mix::Auto,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The first pass over the weights: hashes every file and refuses numbers that are not finite, or would not be as the
 //! blob stores them, before a byte is written.
 
+use std::collections::HashSet;
+
 use half::bf16;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
-use smolrun::format;
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -15,24 +16,25 @@ const CHUNK_LEN: u64 = 8 << 20;
 /// Numbers looked at in one go: whole blocks of every dtype.
 const BLOCK: usize = 1024;
 
-/// SHA-256 of each file of `source`, whose numbers are all finite, also when stored as `dtype`.
-pub fn check(source: &Source, dtype: format::Dtype, progress: &Progress) -> Result<Vec<[u8; 32]>> {
+/// SHA-256 of each file of `source`, whose numbers are all finite, those of tensors whose names are `in_bf16` also when
+/// rounded to bf16.
+pub fn check(source: &Source, in_bf16: &HashSet<&str>, progress: &Progress) -> Result<Vec<[u8; 32]>> {
     progress.start("checking", source.files.iter().map(|file| file.len).sum());
     let files = source.files.iter().enumerate();
-    files.map(|(index, file)| check_file(file, &source.tensors_of(index), dtype, progress)).collect()
+    files.map(|(index, file)| check_file(file, &source.tensors_of(index), in_bf16, progress)).collect()
 }
 
 /// Reads all of a file, in order, so that its hash is made on the way.
 fn check_file(
     file: &SourceFile,
     tensors: &[&Tensor],
-    dtype: format::Dtype,
+    in_bf16: &HashSet<&str>,
     progress: &Progress,
 ) -> Result<[u8; 32]> {
     let mut pass = Pass { file, hasher: Sha256::new(), position: 0, buffer: Vec::new() };
     for tensor in tensors {
         pass.skip_to(tensor.offset)?;
-        pass.check(tensor, dtype, progress)?;
+        pass.check(tensor, in_bf16.contains(tensor.name.as_str()), progress)?;
     }
     pass.skip_to(file.len)?;
     Ok(pass.hasher.finalize().into())
@@ -58,13 +60,13 @@ impl Pass<'_> {
     }
 
     /// Hashes `tensor`, which begins here, and looks at its numbers.
-    fn check(&mut self, tensor: &Tensor, dtype: format::Dtype, progress: &Progress) -> Result<()> {
+    fn check(&mut self, tensor: &Tensor, in_bf16: bool, progress: &Progress) -> Result<()> {
         let whole_blocks = CHUNK_LEN - CHUNK_LEN % tensor.dtype.block_bytes().max(1) as u64;
         let mut done = 0;
         while done < tensor.len {
             self.read(whole_blocks.min(tensor.len - done))?;
             let Pass { hasher, buffer, .. } = self;
-            let find = || first_not_finite(tensor.dtype, dtype, buffer);
+            let find = || first_not_finite(tensor.dtype, in_bf16, buffer);
             let (_, bad) = rayon::join(|| hasher.update(&buffer), find);
             if let Some((index, value)) = bad {
                 return Err(not_finite(tensor, done, index, value));
@@ -83,14 +85,14 @@ impl Pass<'_> {
     }
 }
 
-/// The first NaN or infinity of `bytes` and its index, also of those that only the rounding to `to` makes infinite.
-fn first_not_finite(from: Dtype, to: format::Dtype, bytes: &[u8]) -> Option<(usize, f32)> {
+/// The first NaN or infinity of `bytes` and its index, also of those that only the rounding to bf16 makes infinite.
+fn first_not_finite(from: Dtype, in_bf16: bool, bytes: &[u8]) -> Option<(usize, f32)> {
     if !from.is_weight() {
         return None; // a buffer that `tensor_map` ignores
     }
-    match to {
-        format::Dtype::Bf16 => find(from, bytes, |value| bf16::from_f32(value).to_f32()),
-        _ => find(from, bytes, |value| value),
+    match in_bf16 {
+        true => find(from, bytes, |value| bf16::from_f32(value).to_f32()),
+        false => find(from, bytes, |value| value),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The whole way from a checkpoint to a blob.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
@@ -10,11 +11,12 @@ use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::plan::{Spec, plan};
 use crate::progress::Progress;
-use crate::source::{self, Source, Tensor};
+use crate::source::Source;
 use crate::temp_file::{self, TempFile};
-use crate::tensor_map::{self, Binding, Part};
+use crate::tensor_map::{self, Binding};
 use crate::tokenizer_json::TokenizerTables;
 use crate::verify::verify;
+use crate::weights::{Mix, Weights};
 use crate::write::{Content, Section, write};
 
 /// What to convert, and where to.
@@ -30,9 +32,8 @@ pub struct Options {
     pub tokenizer: Option<PathBuf>,
     /// The directory of a PEFT LoRA that is merged into the weights.
     pub lora: Option<PathBuf>,
-    /// What matrices are stored as: `F32`, or `Bf16`, to which other numbers are rounded. `None` is the smallest that
-    /// keeps about the source's precision.
-    pub dtype: Option<Dtype>,
+    /// What matrices are stored as.
+    pub weights: Weights,
     /// Whether an existing blob may be replaced.
     pub force: bool,
 }
@@ -46,7 +47,7 @@ impl Options {
             config: None,
             tokenizer: None,
             lora: None,
-            dtype: Some(Dtype::F32),
+            weights: Mix::F32.into(),
             force: false,
         }
     }
@@ -67,12 +68,11 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let checkpoint = Checkpoint::open(options)?;
     checkpoint.refuse_as_target(&options.out)?;
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
-    let bindings = tensor_map::bind(&model.config, model.extras, &source)?;
-    let dtype = options.dtype.unwrap_or_else(|| about_as_precise(&bindings));
-    check_columns(&bindings, dtype)?;
+    let mut bindings = tensor_map::bind(&model.config, model.extras, &source)?;
+    options.weights.assign(&mut bindings)?;
 
-    let hashes = check::check(&source, dtype, progress)?;
-    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
+    let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
+    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents, &options.weights);
 
     let mut sections = vec![
         bytes_section(Kind::Config, 1, model.config.to_bytes().to_vec()),
@@ -82,37 +82,17 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     sections.extend(tokenizer_sections(tokenizer));
     sections
         .extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
-    sections.extend(weight_sections(bindings, dtype, model.config.tie_word_embeddings));
-    sections.push(bytes_section(Kind::Metadata, 1, metadata.to_json()));
+    sections.extend(weight_sections(bindings, model.config.tie_word_embeddings));
+    let spec = Spec { kind: Kind::Metadata, layer: None, dtype: Dtype::U8, shape: [0, 1] };
+    sections.push(Section { spec, content: Content::Metadata(metadata) });
 
     write_blob(&sections, &source, options, progress)
 }
 
-/// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
-/// matrix is of floats that have more, or cannot be of bf16. Quantised ones have not: their steps are wider than `bf16`'s.
-fn about_as_precise(bindings: &[Binding]) -> Dtype {
-    let mut parts = bindings.iter().filter(|binding| binding.kind.is_matrix()).flat_map(|b| &b.tensors);
-    let is_precise = |part: &Part| matches!(part.tensor.dtype, source::Dtype::F32 | source::Dtype::F16);
-    match parts.any(is_precise) || odd_columns(bindings).is_some() {
-        true => Dtype::F32,
-        false => Dtype::Bf16,
-    }
-}
-
-fn check_columns(bindings: &[Binding], dtype: Dtype) -> Result<()> {
-    match odd_columns(bindings) {
-        Some(Tensor { name, shape, .. }) if dtype == Dtype::Bf16 => Err(Error::tensor(
-            name,
-            format!("columns: expected an even number for bf16, found {} (f32 takes any)", shape[1]),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// A matrix that cannot be of bf16, of which two columns lie together.
-fn odd_columns<'a>(bindings: &[Binding<'a>]) -> Option<&'a Tensor> {
-    let is_odd = |binding: &&Binding| binding.kind.is_matrix() && !binding.columns().is_multiple_of(2);
-    bindings.iter().find(is_odd).map(|binding| binding.tensors[0].tensor)
+/// The tensors whose numbers are rounded to bf16.
+fn in_bf16<'a>(bindings: &[Binding<'a>]) -> HashSet<&'a str> {
+    let bindings = bindings.iter().filter(|binding| binding.dtype == Dtype::Bf16);
+    bindings.flat_map(|binding| &binding.tensors).map(|part| part.tensor.name.as_str()).collect()
 }
 
 /// To a temporary file that gets its name once it was read back and found to be right.
@@ -126,12 +106,11 @@ fn write_blob(
     let too_large =
         || Error::output(&options.out, "the blob would have more sections or bytes than a blob can");
     let plan = plan(&specs).ok_or_else(too_large)?;
-    let summary = Summary { file_len: plan.file_len, sections: plan.entries.len() };
     let (temp, file) = TempFile::create(&options.out, options.force)?;
-    write(sections, plan, source, file, temp.path(), progress)?;
+    let file_len = write(sections, plan, source, file, temp.path(), progress)?;
     verify(temp.path(), progress)?;
     temp.persist()?;
-    Ok(summary)
+    Ok(Summary { file_len, sections: sections.len() })
 }
 
 /// A table of `columns` columns of the kind's dtype.
@@ -177,15 +156,14 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
 
 /// All vectors, which then lie together with the small tables, then the matrices in the order of the forward pass. A
 /// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows.
-fn weight_sections<'a>(bindings: Vec<Binding<'a>>, dtype: Dtype, tied: bool) -> Vec<Section<'a>> {
+fn weight_sections(bindings: Vec<Binding>, tied: bool) -> Vec<Section> {
     let (vectors, mut matrices): (Vec<_>, Vec<_>) =
         bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
     if tied {
         matrices.sort_by_key(|binding| binding.kind == Kind::EmbedTokens); // stable
     }
-    let section = |binding: Binding<'a>| {
-        let Binding { kind, layer, shape, .. } = binding;
-        let dtype = if kind.is_matrix() { dtype } else { Dtype::F32 };
+    let section = |binding| {
+        let Binding { kind, layer, dtype, shape, .. } = binding;
         Section { spec: Spec { kind, layer, dtype, shape }, content: Content::Tensors(binding) }
     };
     vectors.into_iter().chain(matrices).map(section).collect()

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::tokenizer_json::TokenizerError;
+use crate::weights::Keep;
 
 /// Why a checkpoint was not converted, or a blob not read.
 #[derive(Debug)]
@@ -49,6 +50,13 @@ pub enum Error {
         /// What is wrong with it.
         source: TokenizerError,
     },
+    /// What was asked for some of the matrices cannot be done.
+    Keep {
+        /// Which matrices and what for.
+        keep: Keep,
+        /// What is wrong, in words.
+        problem: String,
+    },
     /// The blob may not be written where it should go.
     Output {
         /// Where it should have gone.
@@ -84,6 +92,11 @@ impl Error {
         Error::Tensor { name: name.to_owned(), problem: problem.into() }
     }
 
+    /// What `keep` asks for cannot be done.
+    pub(crate) fn keep(keep: &Keep, problem: String) -> Error {
+        Error::Keep { keep: keep.clone(), problem }
+    }
+
     /// No blob may be written to `path`.
     pub(crate) fn output(path: &Path, problem: impl Into<String>) -> Error {
         Error::Output { path: path.to_owned(), problem: problem.into() }
@@ -107,6 +120,7 @@ impl fmt::Display for Error {
             }
             Error::Tensor { name, problem } => write!(f, "tensor {name}: {problem}"),
             Error::Tokenizer { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Keep { keep, problem } => write!(f, "--keep {keep}: {problem}"),
             // Of an I/O error the runtime names the path itself.
             Error::Blob { source: source @ smolrun::Error::Io { .. }, .. } => source.fmt(f),
             Error::Blob { path, source } => write!(f, "{}: {source}", path.display()),

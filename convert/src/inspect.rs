@@ -9,6 +9,7 @@ use smolrun::format::{Config, Dtype, Layout, NO_LAYER, Section};
 use crate::error::{Error, Result};
 use crate::metadata::hex;
 use crate::verify::open;
+use crate::weights;
 
 /// Header, config, sections and metadata of the blob at `path`.
 pub fn inspect(path: &Path) -> Result<Value> {
@@ -21,12 +22,13 @@ pub fn inspect(path: &Path) -> Result<Value> {
         Some(metadata) => serde_json::from_str(&metadata)
             .map_err(|error| Error::file(path, format!("metadata: expected JSON: {error}")))?,
     };
+    let sections: Vec<_> = layout.sections.iter().map(|entry| section(entry, &metadata)).collect();
     Ok(json!({
         "header": header(&layout),
         "config": config(&layout.config),
         "chat_template": text(&layout.chat_template),
         "metadata": metadata,
-        "sections": layout.sections.iter().map(section).collect::<Vec<_>>(),
+        "sections": sections,
     }))
 }
 
@@ -65,13 +67,14 @@ fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-fn section(section: &Section) -> Value {
+fn section(section: &Section, metadata: &Value) -> Value {
     let entry = &section.entry;
     json!({
         "index": section.index,
         "kind": section.kind.map_or_else(|| format!("kind {}", entry.kind), |kind| kind.name().to_owned()),
         "layer": (entry.layer != NO_LAYER).then_some(entry.layer),
         "dtype": Dtype::from_code(entry.dtype).map_or_else(|| entry.dtype.to_string(), |dtype| dtype.name().into()),
+        "relative_error": relative_error(section, metadata),
         "required": entry.flags != 0,
         "shape": entry.shape,
         "offset": entry.offset,
@@ -80,13 +83,23 @@ fn section(section: &Section) -> Value {
     })
 }
 
+/// What the metadata says of a quantised section, null of others.
+fn relative_error(section: &Section, metadata: &Value) -> Value {
+    let Some(kind) = section.kind else { return Value::Null };
+    let layer = section.entry.layer;
+    let name = weights::name(kind, (layer != NO_LAYER).then_some(layer));
+    let records = metadata["quantisation"]["sections"].as_array();
+    let record = records.into_iter().flatten().find(|record| record["section"] == name.as_str());
+    record.map_or(Value::Null, |record| record["relative_error"].clone())
+}
+
 /// What [`inspect`] found, for people: every object a block of aligned lines, the sections a table.
 pub fn to_text(found: &Value) -> String {
     let mut text = String::new();
     for block in ["header", "config", "metadata"] {
         let _ = writeln!(text, "{block}");
         for (name, value) in found[block].as_object().into_iter().flatten() {
-            let value = value.as_array().filter(|list| list.iter().any(Value::is_object)).map_or_else(
+            let value = value.as_array().filter(|_| is_table(value)).map_or_else(
                 || one_line(value),
                 |list| list.iter().map(one_line).collect::<Vec<_>>().join(&format!("\n  {:24}", "")),
             );
@@ -98,17 +111,19 @@ pub fn to_text(found: &Value) -> String {
     }
     let _ = writeln!(
         text,
-        "sections\n  {:>5} {:26} {:5} {:6} {:>17} {:>12} {:>12}  sha256",
-        "index", "kind", "layer", "dtype", "shape", "offset", "length"
+        "sections\n  {:>5} {:26} {:5} {:6} {:>9} {:>17} {:>12} {:>12}  sha256",
+        "index", "kind", "layer", "dtype", "error", "shape", "offset", "length"
     );
     for section in found["sections"].as_array().into_iter().flatten() {
         let column = |name: &str| one_line(&section[name]);
         let shape = format!("[{}, {}]", section["shape"][0], section["shape"][1]);
         let layer = section["layer"].as_u64().map_or_else(String::new, |layer| layer.to_string());
+        let error =
+            if section["relative_error"].is_null() { String::new() } else { column("relative_error") };
         let hash: String = column("sha256").chars().take(16).collect();
         let _ = writeln!(
             text,
-            "  {:>5} {:26} {layer:>5} {:6} {shape:>17} {:>12} {:>12}  {hash}",
+            "  {:>5} {:26} {layer:>5} {:6} {error:>9} {shape:>17} {:>12} {:>12}  {hash}",
             column("index"),
             column("kind"),
             column("dtype"),
@@ -119,15 +134,20 @@ pub fn to_text(found: &Value) -> String {
     text
 }
 
+fn is_table(value: &Value) -> bool {
+    value.as_array().is_some_and(|list| list.iter().any(Value::is_object))
+}
+
 /// A string as it is but for control characters, which a blob could play tricks on a terminal with; an object as its
-/// names and values.
+/// names and values, without tables: that of quantised sections is a column of the sections'.
 fn one_line(value: &Value) -> String {
     match value {
         Value::String(string) => {
             string.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
         }
         Value::Object(fields) => {
-            let pairs = fields.iter().map(|(name, value)| format!("{name} {}", one_line(value)));
+            let fields = fields.iter().filter(|(_, value)| !is_table(value));
+            let pairs = fields.map(|(name, value)| format!("{name} {}", one_line(value)));
             pairs.collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),

@@ -31,8 +31,10 @@ pub mod temp_file;
 pub mod tensor_map;
 pub mod tokenizer_json;
 pub mod verify;
+pub mod weights;
 pub mod write;
 
 pub use self::convert::{Options, Summary, convert};
 pub use self::error::{Error, Result};
 pub use self::progress::Progress;
+pub use self::weights::{Keep, Mix, Weights};

@@ -7,7 +7,10 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::json::Document;
+use crate::quantise::Loss;
 use crate::source::Source;
+use crate::tensor_map::Binding;
+use crate::weights::{self, Weights};
 
 /// The metadata section.
 #[derive(Serialize)]
@@ -20,6 +23,45 @@ pub struct Metadata {
     source_dtypes: BTreeMap<String, u64>,
     /// The files that were read, in the order of their names.
     sources: Vec<SourceRecord>,
+    #[serde(skip)]
+    weights: Weights,
+}
+
+/// The metadata with what is known last.
+#[derive(Serialize)]
+struct Complete<'a> {
+    #[serde(flatten)]
+    metadata: &'a Metadata,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quantisation: Option<Quantisation<'a>>,
+}
+
+/// What was asked for, and what came of it.
+#[derive(Serialize)]
+struct Quantisation<'a> {
+    dtype: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keep: Vec<String>,
+    sections: &'a [QuantisedSection],
+}
+
+/// A quantised section.
+#[derive(Serialize)]
+pub struct QuantisedSection {
+    section: String,
+    dtype: &'static str,
+    relative_error: f64,
+}
+
+impl QuantisedSection {
+    /// The section of `binding`, which lost `loss`.
+    pub fn new(binding: &Binding, loss: Loss) -> QuantisedSection {
+        QuantisedSection {
+            section: weights::name(binding.kind, binding.layer),
+            dtype: binding.dtype.name(),
+            relative_error: loss.relative_error(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -30,8 +72,14 @@ struct SourceRecord {
 }
 
 impl Metadata {
-    /// Describes `source`, whose files have these `hashes`, and the `documents` beside it.
-    pub fn new(model_type: String, source: &Source, hashes: &[[u8; 32]], documents: &[Document]) -> Metadata {
+    /// Describes `source`, whose files have these `hashes`, the `documents` beside it, and what becomes of its weights.
+    pub fn new(
+        model_type: String,
+        source: &Source,
+        hashes: &[[u8; 32]],
+        documents: &[Document],
+        weights: &Weights,
+    ) -> Metadata {
         let files = source.files.iter().zip(hashes);
         let mut sources: Vec<_> = files
             .map(|(file, hash)| SourceRecord { name: name(&file.path), bytes: file.len, sha256: hex(hash) })
@@ -52,12 +100,18 @@ impl Metadata {
                 .sum(),
             source_dtypes,
             sources,
+            weights: weights.clone(),
         }
     }
 
-    /// The section's bytes.
-    pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default() // plain records under string keys always serialise
+    /// The section's bytes in a blob with these quantised sections.
+    pub fn to_json(&self, sections: &[QuantisedSection]) -> Vec<u8> {
+        let Weights { mix, keep } = &self.weights;
+        let keep = || keep.iter().map(ToString::to_string).collect();
+        let quantisation = Quantisation { dtype: mix.name(), keep: keep(), sections };
+        let complete =
+            Complete { metadata: self, quantisation: (!sections.is_empty()).then_some(quantisation) };
+        serde_json::to_vec(&complete).unwrap_or_default() // plain records under string keys always serialise
     }
 }
 

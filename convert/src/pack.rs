@@ -1,13 +1,14 @@
 //! Tensor bytes to panels: sixteen rows side by side, `[out/16][in][16]`; of bf16, the numbers of two columns lie
-//! together, `[out/16][in/2][16][2]`.
+//! together, `[out/16][in/2][16][2]`; quantised ones are made by `quantise`.
 
 use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
-use smolrun::format::PANEL;
+use smolrun::format::{PANEL, QuantisedPanels};
 
 use crate::error::{Error, Result};
+use crate::quantise::{Loss, Quantiser, Scratch};
 use crate::source::{Source, Tensor};
 use crate::tensor_map::{Arrangement, Binding, PanelRows, Part};
 
@@ -19,7 +20,8 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
     if binding.arrangement == Arrangement::Vector {
         return std::iter::once(0..1).collect();
     }
-    let panel_len = binding.columns() * PANEL * size_of::<f32>();
+    let quantised = QuantisedPanels::new(binding.dtype, binding.columns());
+    let panel_len = quantised.map_or(binding.columns() * PANEL * size_of::<f32>(), |panels| panels.panel_len);
     let step = (CHUNK_LEN / panel_len).max(1);
     let panels = binding.panels();
     (0..panels).step_by(step).map(|start| start..panels.min(start + step)).collect()
@@ -47,18 +49,32 @@ pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<V
 
 /// Fills `panel`, which is zero, with the rows of `from`.
 fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f32]) -> Result<()> {
-    let columns = from.part.tensor.shape[1];
-    let mut values = std::mem::take(&mut rows.values);
-    values.resize(from.count * columns, 0.0);
-    rows.read_rows(source, from, &mut values)?;
-    rows.add_delta(from, &mut values)?;
-    for (row, values) in values.chunks_exact(columns).enumerate() {
+    let values = rows.values(source, from)?;
+    for (row, values) in values.chunks_exact(from.part.tensor.shape[1]).enumerate() {
         for (column, &value) in panel.chunks_exact_mut(PANEL).zip(values) {
             column[row] = value;
         }
     }
-    rows.values = values;
     Ok(())
+}
+
+/// The bytes of one of a quantised section's [`pieces`], and what its numbers lost.
+pub fn quantise(
+    source: &Source,
+    binding: &Binding,
+    quantiser: &Quantiser,
+    piece: Range<usize>,
+) -> Result<(Vec<u8>, Loss)> {
+    let panel_len = quantiser.layout().panel_len;
+    let mut packed = vec![0; piece.len() * panel_len];
+    let panels = packed.par_chunks_exact_mut(panel_len).zip(piece);
+    let memory = <(Rows, Scratch)>::default;
+    let losses = panels.map_init(memory, |(rows, scratch), (panel, index)| {
+        let values = rows.values(source, binding.panel_rows(index))?;
+        Ok(quantiser.quantise(values, scratch, panel))
+    });
+    let losses: Vec<Loss> = losses.collect::<Result<_>>()?; // in the order of the panels
+    Ok((packed, losses.into_iter().sum()))
 }
 
 /// Panels of f32 to panels of bf16, of an even number of columns. Rounds to the nearest, ties to even; `check` has seen
@@ -81,6 +97,15 @@ struct Rows {
 }
 
 impl Rows {
+    /// The rows of `from`, one after the other.
+    fn values(&mut self, source: &Source, from: PanelRows) -> Result<&[f32]> {
+        let mut values = std::mem::take(&mut self.values);
+        values.resize(from.count * from.part.tensor.shape[1], 0.0);
+        let read = self.read_rows(source, from, &mut values).and_then(|()| self.add_delta(from, &mut values));
+        self.values = values;
+        read.map(|()| &*self.values)
+    }
+
     /// Reads the rows of `from`, at once where they lie side by side.
     fn read_rows(&mut self, source: &Source, from: PanelRows, values: &mut [f32]) -> Result<()> {
         let PanelRows { part, first, .. } = from;

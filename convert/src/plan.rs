@@ -24,6 +24,17 @@ pub struct Plan {
     pub file_len: u64,
 }
 
+impl Plan {
+    /// Ends the file at `end`, and with it the last section: bytes whose number was not known.
+    pub fn end_at(&mut self, end: u64) {
+        if let Some(last) = self.entries.last_mut() {
+            last.length = end.saturating_sub(last.offset);
+            last.shape = [last.length, 1];
+        }
+        self.file_len = end;
+    }
+}
+
 /// Puts sections one after the other, each at the next offset that its alignment allows.
 ///
 /// `None` when the file would not fit 64 bits or has more sections than the format allows.
@@ -60,6 +71,16 @@ mod tests {
         // 128 + 4 * 96 = 512; 17 rows are two panels of 16.
         assert_eq!(places, [(512, 256), (4096, 32 * 3 * 4), (8192, 32 * 3 * 2), (8384, 5)]);
         assert_eq!(plan.file_len, 8389);
+    }
+
+    #[test]
+    fn the_last_section_ends_with_the_file() {
+        let specs = |len| [spec(Kind::EmbedTokens, [17, 3]), spec(Kind::Metadata, [len, 1])];
+        let mut late = plan(&specs(0)).unwrap();
+        late.end_at(late.file_len + 5);
+        let early = plan(&specs(5)).unwrap();
+        let last = |plan: &Plan| plan.entries.last().map(|entry| (entry.offset, entry.length, entry.shape));
+        assert_eq!((last(&late), late.file_len), (last(&early), early.file_len));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The one table of checkpoint tensor names: which tensors make which section, of what shape, arranged how.
 
-use smolrun::format::{Config, Kind, PANEL};
+use smolrun::format::{Config, Dtype, Kind, PANEL};
 
 use crate::error::{Error, Result};
 use crate::lora::Delta;
@@ -155,6 +155,8 @@ pub struct Binding<'a> {
     pub layer: Option<u32>,
     /// How the tensors are laid out in it.
     pub arrangement: Arrangement,
+    /// What it stores them as.
+    pub dtype: Dtype,
     /// The section's shape in the directory.
     pub shape: [u64; 2],
     /// The tensors, each with the dtype and shape that it should have.
@@ -232,7 +234,7 @@ fn panels(tensor: &Tensor) -> usize {
 
 /// Finds every tensor that `config` and `extras` ask for and checks it; refuses any other.
 ///
-/// Sections come in the order of the forward pass, the embedding first.
+/// Sections come in the order of the forward pass, the embedding first; all are of f32.
 pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<Vec<Binding<'a>>> {
     check_lm_head(config, source)?;
     let rules = RULES.iter().filter(|rule| extras.include(rule.kind));
@@ -311,7 +313,8 @@ impl Rule {
         // The products were checked when the headers were read, and the sum of three fits as well.
         let rows = tensors.iter().map(|part| part.tensor.shape[0] as u64).sum();
         let columns = tensors[0].tensor.shape.get(1).map_or(1, |&columns| columns as u64);
-        Ok(Binding { kind: self.kind, layer, arrangement: self.arrangement, shape: [rows, columns], tensors })
+        let (kind, arrangement, shape) = (self.kind, self.arrangement, [rows, columns]);
+        Ok(Binding { kind, layer, arrangement, dtype: Dtype::F32, shape, tensors })
     }
 }
 

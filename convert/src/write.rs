@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread;
 
 use sha2::{Digest, Sha256};
@@ -11,9 +11,11 @@ use smolrun::format::{Dtype, Entry, Header};
 
 use crate::blocks::Blocks;
 use crate::error::{Error, Result};
-use crate::pack::{in_bf16, pack, pieces};
+use crate::metadata::{Metadata, QuantisedSection};
+use crate::pack::{in_bf16, pack, pieces, quantise};
 use crate::plan::{Plan, Spec};
 use crate::progress::Progress;
+use crate::quantise::{Codes, Loss, Quantiser};
 use crate::source::Source;
 use crate::tensor_map::Binding;
 
@@ -23,6 +25,8 @@ pub enum Content<'a> {
     Bytes(Vec<u8>),
     /// These tensors.
     Tensors(Binding<'a>),
+    /// What is known once the tensors are packed: the last section, planned empty.
+    Metadata(Metadata),
 }
 
 /// A section to be written.
@@ -55,7 +59,7 @@ impl Data {
     }
 }
 
-/// Writes `sections`, which `plan` was made for, to `file` and brings them to the disk.
+/// Writes `sections`, which `plan` was made for, to `file` and brings them to the disk. Returns the bytes of the file.
 ///
 /// This thread packs, with rayon's, what another one hashes and writes. At most three pieces are in memory: one being
 /// packed, one waiting, one being written.
@@ -66,46 +70,105 @@ pub fn write(
     file: File,
     path: &Path,
     progress: &Progress,
-) -> Result<()> {
+) -> Result<u64> {
     progress.start("packing", plan.file_len);
     let (sender, receiver) = sync_channel(1);
     thread::scope(|scope| {
         let writer = scope.spawn(move || Writer::new(file, plan)?.run(receiver, progress));
-        let packed = send_pieces(sections, source, sender);
+        let packed = Packer { source, sender, quantised: Vec::new() }.send(sections);
         let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread failed")));
-        written.map_err(Error::io(path))?;
-        packed
+        let file_len = written.map_err(Error::io(path))?;
+        match packed {
+            Err(Stop::Failed(error)) => Err(error),
+            Err(Stop::WriterGone) | Ok(()) => Ok(file_len),
+        }
     })
 }
 
-/// Ends early and without an error where the writer has gone, which then has one.
-fn send_pieces(sections: &[Section], source: &Source, sender: SyncSender<Option<Piece>>) -> Result<()> {
-    let send = |section, data| sender.send(Some(Piece { section, data }));
-    for (index, section) in sections.iter().enumerate() {
-        match &section.content {
-            Content::Bytes(bytes) => {
-                let Ok(()) = send(index, Data::Bytes(bytes.clone())) else { return Ok(()) };
-            }
-            Content::Tensors(binding) => {
-                for piece in pieces(binding) {
-                    let packed = store_as(section.spec.dtype, pack(source, binding, piece)?);
-                    let Ok(()) = send(index, packed) else { return Ok(()) };
+/// Why no more pieces are made.
+enum Stop {
+    Failed(Error),
+    /// It has an error that says why.
+    WriterGone,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<SendError<Option<Piece>>> for Stop {
+    fn from(_: SendError<Option<Piece>>) -> Stop {
+        Stop::WriterGone
+    }
+}
+
+type Sent = std::result::Result<(), Stop>;
+
+/// Makes the pieces.
+struct Packer<'a> {
+    source: &'a Source,
+    sender: SyncSender<Option<Piece>>,
+    /// The quantised sections so far.
+    quantised: Vec<QuantisedSection>,
+}
+
+impl Packer<'_> {
+    fn send(mut self, sections: &[Section]) -> Sent {
+        for (index, section) in sections.iter().enumerate() {
+            match &section.content {
+                Content::Bytes(bytes) => self.send_piece(index, Data::Bytes(bytes.clone()))?,
+                Content::Tensors(binding) => match Codes::of(binding.dtype) {
+                    Some(codes) => self.send_quantised(index, binding, codes)?,
+                    None => self.send_numbers(index, binding)?,
+                },
+                Content::Metadata(metadata) => {
+                    self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantised)))?;
                 }
             }
         }
+        Ok(self.sender.send(None)?)
     }
-    let _ = sender.send(None);
-    Ok(())
+
+    fn send_numbers(&self, section: usize, binding: &Binding) -> Sent {
+        for piece in pieces(binding) {
+            let floats = pack(self.source, binding, piece)?;
+            let data = match binding.dtype {
+                Dtype::Bf16 => Data::Pairs(in_bf16(&floats)),
+                _ => Data::Floats(floats),
+            };
+            self.send_piece(section, data)?;
+        }
+        Ok(())
+    }
+
+    fn send_quantised(&mut self, section: usize, binding: &Binding, codes: Codes) -> Sent {
+        let columns = binding.columns();
+        let too_many = || {
+            Error::tensor(
+                &binding.tensors[0].tensor.name,
+                format!("columns: expected as many as memory holds, found {columns}"),
+            )
+        };
+        let quantiser = Quantiser::new(codes, columns, None).ok_or_else(too_many)?;
+        self.send_piece(section, Data::Bytes(quantiser.values()))?;
+        let mut loss = Loss::default();
+        for piece in pieces(binding) {
+            let (bytes, lost) = quantise(self.source, binding, &quantiser, piece)?;
+            loss += lost;
+            self.send_piece(section, Data::Bytes(bytes))?;
+        }
+        self.quantised.push(QuantisedSection::new(binding, loss));
+        Ok(())
+    }
+
+    fn send_piece(&self, section: usize, data: Data) -> Sent {
+        Ok(self.sender.send(Some(Piece { section, data }))?)
+    }
 }
 
-fn store_as(dtype: Dtype, floats: Vec<f32>) -> Data {
-    match dtype {
-        Dtype::Bf16 => Data::Pairs(in_bf16(&floats)),
-        _ => Data::Floats(floats),
-    }
-}
-
-/// Writes pieces in order and fills in the hashes of their sections.
+/// Writes pieces in order and fills in the hashes of their sections, and the length of the last.
 struct Writer {
     blocks: Blocks,
     plan: Plan,
@@ -123,14 +186,14 @@ impl Writer {
     }
 
     /// A `None` ends the file; without one, whoever sent the pieces failed and says so itself.
-    fn run(mut self, pieces: Receiver<Option<Piece>>, progress: &Progress) -> io::Result<()> {
+    fn run(mut self, pieces: Receiver<Option<Piece>>, progress: &Progress) -> io::Result<u64> {
         while let Ok(piece) = pieces.recv() {
             match piece {
                 Some(piece) => progress.add(self.write(piece.section, piece.data.bytes())?),
                 None => return self.finish(),
             }
         }
-        Ok(())
+        Ok(self.position)
     }
 
     fn write(&mut self, section: usize, bytes: &[u8]) -> io::Result<u64> {
@@ -143,11 +206,13 @@ impl Writer {
         Ok(padding + bytes.len() as u64)
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    fn finish(mut self) -> io::Result<u64> {
+        self.plan.end_at(self.position);
         for (entry, hasher) in self.plan.entries.iter_mut().zip(self.hashers) {
             entry.sha256 = hasher.finalize().into();
         }
-        self.blocks.finish(&header_and_directory(&self.plan))
+        self.blocks.finish(&header_and_directory(&self.plan))?;
+        Ok(self.position)
     }
 }
 

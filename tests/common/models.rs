@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use smolconv::{Options, Progress, convert};
+use smolconv::{Options, Progress, Weights, convert};
 use smolrun::format::Dtype;
 
 use super::TempDir;
@@ -64,7 +64,8 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
         fs::create_dir_all(&directory).expect("the target directory can be written");
-        let options = Options { dtype: Some(dtype), force: true, ..Options::new(model_dir(name), &out) };
+        let options =
+            Options { weights: Weights::all(dtype), force: true, ..Options::new(model_dir(name), &out) };
         convert(&options, &Progress::new(true)).expect("the model converts");
         done.insert(out.clone());
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::json;
 use smol_tests::common::versions::reading;
 use smol_tests::common::{Checkpoint, TempDir, TensorDtype, data};
-use smolconv::{Options, Progress, convert};
+use smolconv::{Options, Progress, Weights, convert};
 use smolrun::format::{Dtype, VERSION_MAJOR, VERSION_MINOR};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,7 +40,7 @@ fn make(source: &Path, dtype: Dtype, out: &Path) -> Result<(), Box<dyn Error>> {
     let blob = out.with_extension("bin");
     let options = Options {
         tokenizer: (!source.join("tokenizer.json").exists()).then_some(tokenizer),
-        dtype: Some(dtype),
+        weights: Weights::all(dtype),
         ..Options::new(source, &blob)
     };
     convert(&options, &Progress::new(true))?;

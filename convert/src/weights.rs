@@ -1,0 +1,232 @@
+//! What each matrix of a blob is stored as.
+
+use std::fmt;
+use std::str::FromStr;
+
+use smolrun::format::{Dtype, Kind};
+
+use crate::error::{Error, Result};
+use crate::source;
+use crate::tensor_map::Binding;
+
+/// What the matrices of a blob are stored as. Vectors are always of f32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// What holds for all of them.
+    pub mix: Mix,
+    /// What holds for some instead; of two for the same matrix, the later one.
+    pub keep: Vec<Keep>,
+}
+
+/// A dtype for each kind of matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Of `F32` and `Bf16` the smaller one that keeps about the source's precision.
+    Auto,
+    /// f32 everywhere.
+    F32,
+    /// bf16 everywhere; other numbers are rounded.
+    Bf16,
+    /// 8 bits everywhere.
+    Q8,
+    /// 4 bits where they do least harm, 5 or 6 elsewhere.
+    Q4,
+}
+
+/// A dtype for the matrices whose names match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// A kind's name, `qkv_proj`, or that of one layer's matrix, `qkv_proj.0`; each `*` stands for any characters.
+    pub pattern: String,
+    /// What these are stored as: any dtype of a matrix.
+    pub dtype: Dtype,
+}
+
+impl From<Mix> for Weights {
+    fn from(mix: Mix) -> Weights {
+        Weights { mix, keep: Vec::new() }
+    }
+}
+
+impl Weights {
+    /// All matrices of one dtype.
+    pub fn all(dtype: Dtype) -> Weights {
+        Weights { mix: Mix::F32, keep: vec![Keep { pattern: "*".into(), dtype }] }
+    }
+
+    /// Gives every matrix its dtype, and refuses patterns that match none, and dtypes that a matrix cannot have.
+    pub fn assign(&self, bindings: &mut [Binding]) -> Result<()> {
+        let about_as_precise = about_as_precise(bindings);
+        for binding in bindings.iter_mut().filter(|binding| binding.kind.is_matrix()) {
+            binding.dtype = self.mix.dtype(binding.kind).unwrap_or(about_as_precise);
+        }
+        self.keep.iter().try_for_each(|keep| keep.assign(bindings))?;
+        bindings.iter().try_for_each(check_columns)
+    }
+}
+
+impl Mix {
+    /// What matrices of a kind are stored as, `None` where the source decides.
+    fn dtype(self, kind: Kind) -> Option<Dtype> {
+        match self {
+            Mix::Auto => None,
+            Mix::F32 => Some(Dtype::F32),
+            Mix::Bf16 => Some(Dtype::Bf16),
+            Mix::Q8 => Some(Dtype::Q8),
+            Mix::Q4 => Some(match kind {
+                // Whatever the output matrix loses, every logit feels.
+                Kind::EmbedTokens | Kind::LmHead => Dtype::Q6,
+                Kind::QkvProj => Dtype::Q5,
+                _ => Dtype::Q4,
+            }),
+        }
+    }
+
+    /// The name that the program takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mix::Auto => "auto",
+            Mix::F32 => "f32",
+            Mix::Bf16 => "bf16",
+            Mix::Q8 => "q8",
+            Mix::Q4 => "q4",
+        }
+    }
+}
+
+impl Keep {
+    fn assign(&self, bindings: &mut [Binding]) -> Result<()> {
+        if !dtypes().contains(&self.dtype) {
+            return Err(Error::keep(
+                self,
+                format!("dtype: expected {}, found {}", names(), self.dtype.name()),
+            ));
+        }
+        let mut is_any = false;
+        for binding in bindings.iter_mut().filter(|binding| binding.kind.is_matrix() && self.is_for(binding))
+        {
+            (binding.dtype, is_any) = (self.dtype, true);
+        }
+        let expected =
+            "pattern: expected one of a matrix's name, such as embed_tokens, qkv_proj or down_proj.0";
+        is_any
+            .then_some(())
+            .ok_or_else(|| Error::keep(self, format!("{expected}, found none that it matches")))
+    }
+
+    fn is_for(&self, binding: &Binding) -> bool {
+        matches(&self.pattern, binding.kind.name())
+            || matches(&self.pattern, &name(binding.kind, binding.layer))
+    }
+}
+
+impl FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Keep, String> {
+        let (pattern, dtype) = text.rsplit_once('=').ok_or("expected PATTERN=DTYPE, found no =")?;
+        let known = dtypes().iter().find(|known| known.name() == dtype);
+        let dtype = known.ok_or_else(|| format!("dtype: expected {}, found {dtype:?}", names()))?;
+        Ok(Keep { pattern: pattern.to_owned(), dtype: *dtype })
+    }
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.pattern, self.dtype.name())
+    }
+}
+
+/// The name of a section: its kind, and its layer if it is of one.
+pub fn name(kind: Kind, layer: Option<u32>) -> String {
+    match layer {
+        Some(layer) => format!("{}.{layer}", kind.name()),
+        None => kind.name().to_owned(),
+    }
+}
+
+/// Every dtype that a matrix may have.
+fn dtypes() -> &'static [Dtype] {
+    Kind::EmbedTokens.dtypes()
+}
+
+fn names() -> String {
+    dtypes().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether `name` is `pattern`, in which each `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(start) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(end)
+}
+
+/// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
+/// matrix is of floats that have more, or cannot be of bf16. Quantised ones have not: their steps are wider than `bf16`'s.
+fn about_as_precise(bindings: &[Binding]) -> Dtype {
+    let mut matrices = bindings.iter().filter(|binding| binding.kind.is_matrix());
+    let is_precise = |binding: &Binding| {
+        let mut dtypes = binding.tensors.iter().map(|part| part.tensor.dtype);
+        dtypes.any(|dtype| matches!(dtype, source::Dtype::F32 | source::Dtype::F16))
+    };
+    match matrices.any(|binding| is_precise(binding) || has_odd_columns(binding)) {
+        true => Dtype::F32,
+        false => Dtype::Bf16,
+    }
+}
+
+/// Two columns of bf16 lie together.
+fn check_columns(binding: &Binding) -> Result<()> {
+    match binding.dtype == Dtype::Bf16 && has_odd_columns(binding) {
+        true => Err(Error::tensor(
+            &binding.tensors[0].tensor.name,
+            format!("columns: expected an even number for bf16, found {} (f32 takes any)", binding.columns()),
+        )),
+        false => Ok(()),
+    }
+}
+
+fn has_odd_columns(binding: &Binding) -> bool {
+    !binding.columns().is_multiple_of(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_characters() {
+        let cases = [
+            ("qkv_proj", "qkv_proj", true),
+            ("qkv_proj", "qkv_proj.0", false),
+            ("*", "qkv_proj.0", true),
+            ("*_proj.1", "gate_up_proj.1", true),
+            ("*_proj.1", "gate_up_proj.11", false),
+            ("*_proj.1*", "gate_up_proj.11", true),
+            ("*o*o*", "o_proj", true),
+            ("*o*o*o*", "o_proj", false),
+            ("o*proj", "o_proj", true),
+            ("o_pr*proj", "o_proj", false),
+            ("**", "", true),
+            ("", "o_proj", false),
+        ];
+        for (pattern, name, expected) in cases {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_keep_is_written_as_it_is_read() {
+        for text in ["*=f32", "down_proj.*=bf16", "a=b=q6", "=q4"] {
+            assert_eq!(text.parse::<Keep>().unwrap().to_string(), text);
+        }
+        assert_eq!("qkv_proj".parse::<Keep>().unwrap_err(), "expected PATTERN=DTYPE, found no =");
+        let expected = r#"dtype: expected f32, bf16, q8, q6, q5, q4, found "u8""#;
+        assert_eq!("qkv_proj=u8".parse::<Keep>().unwrap_err(), expected);
+    }
+}
