@@ -7,7 +7,7 @@ use serde_json::Value;
 use smol_tests::common::data;
 use smol_tests::common::versions::reading;
 use smolrun::Model;
-use smolrun::format::Kind;
+use smolrun::format::{Dtype, Kind};
 
 /// `tests/data/blobs/VERSION/NAME.bin` was written by the converter of that version, and `NAME.json` by its day's reader.
 #[test]
@@ -24,7 +24,17 @@ fn blobs_of_every_released_version_mean_what_they_meant() {
             }
         }
     }
-    assert!(names.len() >= 5, "{names:?}");
+    assert!(names.len() >= 8, "{names:?}");
+}
+
+#[test]
+fn the_blobs_of_1_1_have_matrices_of_every_dtype_of_1_1() {
+    let mut dtypes = Vec::new();
+    for blob in ["llama-biased-all-widths", "qwen3-biased-window-q8", "untied-q4"] {
+        let model = Model::read(data(&format!("blobs/1.1/{blob}.bin"))).unwrap();
+        dtypes.push(model.layout().weights.dtypes());
+    }
+    assert_eq!(dtypes, [vec![Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4], vec![Dtype::Q8], vec![Dtype::Q4]]);
 }
 
 #[test]

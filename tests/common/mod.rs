@@ -16,7 +16,10 @@ pub mod versions;
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
 pub use self::logits::{logits_sha256, scattered_tokens};
-pub use self::models::{REAL, TALES, blob, blob_of, data, model_dir, repository, tales, tales_with_template};
+pub use self::models::{
+    REAL, TALES, all_widths, blob, blob_of, blob_with_all_widths, data, model_dir, repository, tales,
+    tales_with_template,
+};
 pub use self::programs::{Outcome, program, run};
 pub use self::quantised::Quantised;
 pub use self::temp_dir::TempDir;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use smolconv::{Options, Progress, Weights, convert};
+use smolconv::{Keep, Mix, Options, Progress, Weights, convert};
 use smolrun::format::Dtype;
 
 use super::TempDir;
@@ -57,15 +57,28 @@ pub fn blob(name: &str) -> PathBuf {
 
 /// The blob of the model `name` with matrices of `dtype`, converted anew once in each test program.
 pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
+    blob_with(name, dtype.name(), Weights::all(dtype))
+}
+
+/// A blob of the model in the repository with matrices of every quantised dtype.
+pub fn blob_with_all_widths() -> PathBuf {
+    blob_with(TALES, "all-widths", all_widths())
+}
+
+/// Every quantised dtype for some of the matrices.
+pub fn all_widths() -> Weights {
+    Weights { mix: Mix::Q4, keep: vec![Keep { pattern: "o_proj".into(), dtype: Dtype::Q8 }] }
+}
+
+fn blob_with(name: &str, label: &str, weights: Weights) -> PathBuf {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let test = env::current_exe().expect("a test knows its own path");
     let directory = test.ancestors().nth(2).expect("a test lies in a profile's directory").join("test-blobs");
-    let out = directory.join(format!("{name}-{}.bin", dtype.name()));
+    let out = directory.join(format!("{name}-{label}.bin"));
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
         fs::create_dir_all(&directory).expect("the target directory can be written");
-        let options =
-            Options { weights: Weights::all(dtype), force: true, ..Options::new(model_dir(name), &out) };
+        let options = Options { weights, force: true, ..Options::new(model_dir(name), &out) };
         convert(&options, &Progress::new(true)).expect("the model converts");
         done.insert(out.clone());
     }
