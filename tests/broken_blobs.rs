@@ -216,14 +216,14 @@ fn header_cases() -> Vec<Case> {
         case(
             "version 2.0",
             Open,
-            "format version 2.0 cannot be read by this version, which reads 1.0: \
+            "format version 2.0 cannot be read by this version, which reads 1.1: \
             convert the checkpoint again",
             signed(|b| b[8] = 2),
         ),
         case(
             "version 0.3",
             Open,
-            "format version 0.3 cannot be read by this version, which reads 1.0: \
+            "format version 0.3 cannot be read by this version, which reads 1.1: \
             convert the checkpoint again",
             signed(|b| (b[8], b[10]) = (0, 3)),
         ),
