@@ -309,8 +309,8 @@ fn quantised_blobs_have_the_weights_about() {
     for checkpoint in [Checkpoint::tiny(TensorDtype::Bf16), Checkpoint::untied(TensorDtype::F32)] {
         let temp = TempDir::new();
         checkpoint.write(&temp.join("model"));
-        let mixes: [(&str, fn(&str) -> &'static str); 2] = [("q8", |_| "q8"), ("q4", mix_of_q4)];
-        for (dtype, mix) in mixes {
+        for dtype in ["q8", "q4"] {
+            let mix = |name: &str| if dtype == "q8" { "q8" } else { mix_of_q4(name) };
             let out = temp.join(dtype);
             assert_eq!(convert(&temp.join("model"), &out, &["--dtype", dtype]).code, 0);
             assert_quantised(&out, &checkpoint, mix);
@@ -377,8 +377,9 @@ fn keep_decides_matrix_by_matrix() {
         let index = section["index"].to_string();
         let is_of_section = |line: &&str| line.split_whitespace().next() == Some(&index);
         let line = text.lines().rfind(is_of_section).unwrap();
-        let error = &section["relative_error"];
-        assert!(error.is_null() || line.split_whitespace().any(|word| word == error.to_string()), "{line}");
+        if let Some(error) = section["relative_error"].as_f64() {
+            assert!(line.split_whitespace().any(|word| word == error.to_string()), "{line}");
+        }
     }
 }
 

@@ -113,7 +113,7 @@ fn codes_are_the_nearest_for_the_scales_that_are_stored() {
 
 #[test]
 fn scales_lose_little_more_than_the_best_would() {
-    for (dtype, bound) in DTYPES.into_iter().zip([1.5, 1.12, 1.08, 1.05]) {
+    for (dtype, bound) in DTYPES.into_iter().zip([1.5, 1.25, 1.15, 1.1]) {
         for weighted in [false, true] {
             let rows = gaussian(6, 96, 0.03, 7);
             let importance: Vec<f32> =
@@ -226,7 +226,7 @@ fn hard_rows_stay_finite_and_near() {
             let found = matrix.sum(row, block, |_, number, element| (number - element).powi(2));
             assert!(found.is_finite(), "{dtype:?} {name}");
             let square: f64 = numbers.iter().map(|&number| f64::from(number).powi(2)).sum();
-            assert!(found <= 1.3 * best + 1e-3 * square, "{dtype:?} {name} {block}: {found}, {best}");
+            assert!(found <= 1.3 * best + 2e-3 * square, "{dtype:?} {name} {block}: {found}, {best}");
         }
     }
 }

@@ -49,8 +49,8 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "ADAPTER_DIR")]
     lora: Option<PathBuf>,
     /// How the weights are stored: bf16 has half the bytes of f32, and for a bf16 checkpoint the same numbers; auto is
-    /// the smaller of these that keeps about the source's precision; q8 has a quarter of f32's bytes, and q4, with 4 bits
-    /// for most matrices, 5 for qkv_proj and 6 for embed_tokens and lm_head, less than a sixth
+    /// the smaller of these that keeps about the source's precision; q8 has about a quarter of f32's bytes, and q4, with
+    /// 4 bits for most matrices, 5 for qkv_proj and 6 for embed_tokens and lm_head, less than a sixth
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
     /// Store matrices otherwise than --dtype says, as f32, bf16, q8, q6, q5 or q4; may be given several times, and the
