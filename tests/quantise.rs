@@ -204,6 +204,10 @@ fn hard_rows_stay_finite_and_near() {
         assert_nearest(&matrix);
         assert!(matrix.loss.relative_error() < 0.2, "{dtype:?} {:?}", matrix.loss);
         let (section, values) = (matrix.section(), matrix.section().values());
+        // Near the end of f32 a scale is kept finite for the largest value of either sign, which q6 and q5 have below zero
+        // only: the largest numbers above zero lose up to that step.
+        let largest = values.iter().fold(0, |largest, value| value.unsigned_abs().max(largest));
+        let slack = (1.2 / f64::from(largest).powi(2)).max(1e-3);
         for (row, block, numbers) in matrix.blocks() {
             let scale = f64::from(section.row_scale(row / 16, row));
             let name = names[row];
@@ -226,7 +230,7 @@ fn hard_rows_stay_finite_and_near() {
             let found = matrix.sum(row, block, |_, number, element| (number - element).powi(2));
             assert!(found.is_finite(), "{dtype:?} {name}");
             let square: f64 = numbers.iter().map(|&number| f64::from(number).powi(2)).sum();
-            assert!(found <= 1.3 * best + 2e-3 * square, "{dtype:?} {name} {block}: {found}, {best}");
+            assert!(found <= 1.3 * best + slack * square, "{dtype:?} {name} {block}: {found}, {best}");
         }
     }
 }
