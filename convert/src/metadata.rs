@@ -107,10 +107,12 @@ impl Metadata {
     /// The section's bytes in a blob with these quantised sections.
     pub fn to_json(&self, sections: &[QuantisedSection]) -> Vec<u8> {
         let Weights { mix, keep } = &self.weights;
-        let keep = || keep.iter().map(ToString::to_string).collect();
-        let quantisation = Quantisation { dtype: mix.name(), keep: keep(), sections };
-        let complete =
-            Complete { metadata: self, quantisation: (!sections.is_empty()).then_some(quantisation) };
+        let quantisation = (!sections.is_empty()).then(|| Quantisation {
+            dtype: mix.name(),
+            keep: keep.iter().map(ToString::to_string).collect(),
+            sections,
+        });
+        let complete = Complete { metadata: self, quantisation };
         serde_json::to_vec(&complete).unwrap_or_default() // plain records under string keys always serialise
     }
 }

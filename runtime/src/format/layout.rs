@@ -1,4 +1,5 @@
-//! Every number that fixes where something lies in a blob. `format-spec.md` is the prose of this file.
+//! Every number that fixes where something lies in a blob, but for quantised panels, which are [`quantised`]'s.
+//! `format-spec.md` is the prose of this file.
 
 use super::dtype::Dtype;
 use super::quantised;
