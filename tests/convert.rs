@@ -162,19 +162,22 @@ fn bf16_is_rounded_to_the_nearest_and_never_to_infinity() {
     assert_eq!(temp.names(), ["model", "out.bin"]);
 }
 
-#[test]
-fn bf16_needs_an_even_number_of_columns_and_auto_knows_it() {
-    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+/// Both matrices of `down_proj` have 21 columns.
+fn with_odd_columns() -> Checkpoint {
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::Bf16);
     checkpoint.config["intermediate_size"] = json!(21);
     for layer in 0..2 {
         for (name, shape) in [("gate", [21, 24]), ("up", [21, 24]), ("down", [24, 21])] {
-            checkpoint.add(
-                &format!("model.layers.{layer}.mlp.{name}_proj.weight"),
-                TensorDtype::Bf16,
-                &shape,
-            );
+            let name = format!("model.layers.{layer}.mlp.{name}_proj.weight");
+            checkpoint.add(&name, TensorDtype::Bf16, &shape);
         }
     }
+    checkpoint
+}
+
+#[test]
+fn bf16_needs_an_even_number_of_columns_and_auto_knows_it() {
+    let (temp, checkpoint) = (TempDir::new(), with_odd_columns());
     checkpoint.write(&temp.join("model"));
     let convert_to = |dtype| convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", dtype]);
     let refused = convert_to("bf16");
@@ -398,14 +401,7 @@ fn numbers_are_kept_without_a_word_about_quantisation() {
 
 #[test]
 fn keeps_that_cannot_be_are_refused() {
-    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
-    checkpoint.config["intermediate_size"] = json!(21);
-    for layer in 0..2 {
-        for (name, shape) in [("gate", [21, 24]), ("up", [21, 24]), ("down", [24, 21])] {
-            let name = format!("model.layers.{layer}.mlp.{name}_proj.weight");
-            checkpoint.add(&name, TensorDtype::Bf16, &shape);
-        }
-    }
+    let (temp, checkpoint) = (TempDir::new(), with_odd_columns());
     checkpoint.write(&temp.join("model"));
     let none = "pattern: expected one of a matrix's name, such as embed_tokens, qkv_proj or down_proj.0, found none that it matches";
     let odd =

@@ -56,7 +56,7 @@ impl Matrix {
                 let Some(w) = Quantised::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
                 self.rounded.resize(rounded_blocks(inputs, rows), Zeroable::zeroed());
                 kernels.round(x, rows, 0, &mut self.rounded);
-                return kernels.matmul_rounded(w, &self.rounded, rows, y);
+                return kernels.matmul_quantised(w, &self.rounded, rows, y);
             }
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);

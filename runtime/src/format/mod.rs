@@ -75,8 +75,7 @@ pub struct WeightSections {
 impl WeightSections {
     /// Every dtype that a matrix is stored as, once, in ascending order of their codes.
     pub fn dtypes(&self) -> Vec<Dtype> {
-        let layers = self.layers.iter();
-        let layers = layers.flat_map(|l| [&l.qkv_proj, &l.o_proj, &l.gate_up_proj, &l.down_proj]);
+        let layers = self.layers.iter().flat_map(LayerSections::matrices);
         let matrices: Vec<_> = layers.chain([&self.embed_tokens, &self.lm_head]).collect();
         let is_any = |dtype: &Dtype| matrices.iter().any(|matrix| matrix.dtype == *dtype);
         Dtype::ALL.into_iter().filter(is_any).collect()
@@ -122,6 +121,13 @@ pub struct LayerSections {
     pub gate_up_proj: MatrixSection,
     /// `[hidden_size, intermediate_size]`
     pub down_proj: MatrixSection,
+}
+
+impl LayerSections {
+    /// The matrices, in the order in which they are used.
+    pub fn matrices(&self) -> [&MatrixSection; 4] {
+        [&self.qkv_proj, &self.o_proj, &self.gate_up_proj, &self.down_proj]
+    }
 }
 
 /// Where the tokenizer's tables lie.

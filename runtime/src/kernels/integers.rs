@@ -16,7 +16,7 @@ const DEPTH: usize = 8;
 /// Words of a block for each pair of inputs, in the order of [`RoundedBlock::pairs`].
 type WideBlock = [[[i16; 2]; LANES]; PAIRS];
 
-/// See [`super::Kernels::matmul_rounded`].
+/// See [`super::Kernels::matmul_quantised`].
 #[inline(always)]
 pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
     let (product, y) = (Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }, y.as_chunks_mut().0);
@@ -59,11 +59,8 @@ impl Codes for Q6 {
 
     #[inline(always)]
     fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let [first, second] = halves(simd, &block[k]);
-        let upper = simd.bytes(&block[4 + k / 2]);
-        let upper = simd.down(upper, 4 * (k % 2) as u32);
-        let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x30)), 32);
-        [code(first, upper, 4), code(second, upper, 2)]
+        let upper = simd.down(simd.bytes(&block[4 + k / 2]), 4 * (k % 2) as u32);
+        with_upper_bits(simd, halves(simd, &block[k]), [simd.up(upper, 4), simd.up(upper, 2)], 0x30)
     }
 }
 
@@ -72,11 +69,8 @@ impl Codes for Q5 {
 
     #[inline(always)]
     fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let [first, second] = halves(simd, &block[k]);
-        let upper = simd.bytes(&block[4]);
-        let upper = simd.down(upper, 2 * k as u32);
-        let code = |low, bits, up| simd.minus(simd.or(low, simd.and(simd.up(bits, up), 0x10)), 16);
-        [code(first, upper, 4), code(second, upper, 3)]
+        let upper = simd.down(simd.bytes(&block[4]), 2 * k as u32);
+        with_upper_bits(simd, halves(simd, &block[k]), [simd.up(upper, 4), simd.up(upper, 3)], 0x10)
     }
 }
 
@@ -95,6 +89,19 @@ impl Codes for Q4 {
 fn halves<S: Integers>(simd: S, bytes: &Group) -> [S::Bytes; 2] {
     let bytes = simd.bytes(bytes);
     [simd.and(bytes, 15), simd.and(simd.down(bytes, 4), 15)]
+}
+
+/// The values of codes whose lower four bits are `lower`, and whose others are those of `upper` in `mask`: half of what
+/// codes can be is taken off.
+#[inline(always)]
+fn with_upper_bits<S: Integers>(
+    simd: S,
+    lower: [S::Bytes; 2],
+    upper: [S::Bytes; 2],
+    mask: u8,
+) -> [S::Bytes; 2] {
+    let value = |lower, upper| simd.minus(simd.or(lower, simd.and(upper, mask)), (mask + 16) / 2);
+    [value(lower[0], upper[0]), value(lower[1], upper[1])]
 }
 
 /// `w x` for `x`: `[blocks][rows]`.
@@ -166,7 +173,7 @@ impl<S: Integers> Product<'_, S> {
         let mut sums = [simd.no_sums(); W];
         for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
             for w in 0..W {
-                let [first, second] = C::values(simd, self.w.values, codes[w], k);
+                let [first, second] = C::values(simd, self.w.table, codes[w], k);
                 let [words, more] = simd.words(first);
                 sums[w] = simd.add_products(sums[w], words, x[0]);
                 sums[w] = simd.add_products(sums[w], more, x[1]);
@@ -214,7 +221,7 @@ impl<S: Integers> Product<'_, S> {
         let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
         for (codes, wide) in codes.chunks_exact(C::BITS).zip(wide) {
             for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let [first, second] = C::values(simd, self.w.values, codes, k);
+                let [first, second] = C::values(simd, self.w.table, codes, k);
                 let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
                 simd.store_words(w0, &mut wide[0]);
                 simd.store_words(w1, &mut wide[1]);

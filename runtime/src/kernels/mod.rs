@@ -9,6 +9,16 @@
 //! Reductions keep 16 running values, one per lane, and join them in the order of [`math::join_lanes`]. Every set
 //! computes exactly this, so that all give the same bits.
 
+// On other processors there is only the scalar set, which has its own.
+#![cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_arch = "wasm32", target_feature = "simd128")
+    )),
+    allow(dead_code, unused_macros, unused_imports)
+)]
+
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -18,47 +28,15 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 mod half;
-#[cfg_attr(
-    not(any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        all(target_arch = "wasm32", target_feature = "simd128")
-    )),
-    allow(dead_code)
-)]
 mod integers;
 mod math;
-#[cfg_attr(
-    not(any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        all(target_arch = "wasm32", target_feature = "simd128")
-    )),
-    allow(dead_code)
-)] // the scalar set has its own
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-#[cfg_attr(
-    not(any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        all(target_arch = "wasm32", target_feature = "simd128")
-    )),
-    allow(dead_code)
-)]
 mod peak;
 mod quantised;
 mod rounded;
 mod scalar;
-#[cfg_attr(
-    not(any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        all(target_arch = "wasm32", target_feature = "simd128")
-    )),
-    allow(dead_code, unused_macros, unused_imports)
-)]
 mod simd;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
@@ -206,7 +184,7 @@ impl Kernels {
         }
     }
 
-    /// Rounds activations to whole numbers times a scale, for [`Kernels::matmul_rounded`]: the blocks of 32 inputs for all
+    /// Rounds activations to whole numbers times a scale, for [`Kernels::matmul_quantised`]: the blocks of 32 inputs for all
     /// `rows` rows, from the `first` such block on.
     ///
     /// `x`: `[inputs/16, rounded up][rows][16]`, `blocks`: `[inputs/32, rounded up][rows]`.
@@ -217,7 +195,7 @@ impl Kernels {
     /// `y = w x` for quantised weights and rounded activations.
     ///
     /// `x`: `[blocks][rows]`, `y`: `[panels][rows][16]`.
-    pub(crate) fn matmul_rounded(self, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
+    pub(crate) fn matmul_quantised(self, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
         assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
         assert_eq!(x.len(), w.blocks() * rows, "a block of activations for each block of inputs and row");
         dispatch!(self.0, matmul_quantised(w, x, rows, y));

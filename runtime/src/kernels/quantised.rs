@@ -20,7 +20,7 @@ pub(super) const PAIRS: usize = BLOCK / 2;
 pub(crate) struct Quantised<'a> {
     pub(super) dtype: Dtype,
     /// What the codes of `q4` stand for.
-    pub(super) values: &'a [i8; 16],
+    pub(super) table: &'a [i8; 16],
     lens: QuantisedPanels,
     panels: &'a [u8],
 }
@@ -59,9 +59,9 @@ impl<'a> Quantised<'a> {
     /// A section's bytes; `None` where `dtype` is not a quantised one.
     pub(crate) fn new(section: &'a [u8], dtype: Dtype, inputs: usize) -> Option<Quantised<'a>> {
         let lens = QuantisedPanels::new(dtype, inputs)?;
-        let (values, panels) = section.split_at_checked(lens.values_len)?;
-        let values = values.first_chunk::<16>().map_or(&[0; 16], bytemuck::cast_ref);
-        Some(Quantised { dtype, values, lens, panels })
+        let (table, panels) = section.split_at_checked(lens.values_len)?;
+        let table = table.first_chunk::<16>().map_or(&[0; 16], bytemuck::cast_ref);
+        Some(Quantised { dtype, table, lens, panels })
     }
 
     /// How many panels.
@@ -100,7 +100,7 @@ impl<'a> Quantised<'a> {
             let (group, place) = (input / 4, lane * 4 + input % 4);
             let low = || groups[group / 2][place] >> (group % 2 * 4) & 15;
             match self.dtype {
-                Dtype::Q4 => self.values[usize::from(low())],
+                Dtype::Q4 => self.table[usize::from(low())],
                 Dtype::Q5 => (low() | (groups[4][place] >> group & 1) << 4) as i8 - 16,
                 Dtype::Q6 => (low() | (groups[4 + group / 4][place] >> (group % 4 * 2) & 3) << 4) as i8 - 32,
                 _ => groups[group][place] as i8,

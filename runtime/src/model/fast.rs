@@ -5,7 +5,7 @@ use std::fmt;
 use super::Model;
 use super::scratch::Buffer;
 use crate::error::Result;
-use crate::format::Dtype;
+use crate::format::{Dtype, LayerSections};
 use crate::kernels::{Bf16Unit, Kernels, Tile, tiles};
 
 /// Fewest rows whose products are worth rounding for: fewer take hardly longer than reading the weights does.
@@ -57,11 +57,8 @@ pub(super) struct Rounding {
 impl Rounding {
     /// For a session that was asked to be fast; else what it is instead.
     pub(super) fn new(model: &Model, kernels: Kernels) -> std::result::Result<Rounding, Fast> {
-        let mut layers = model.layout().weights.layers.iter();
-        let is_bf16 = layers.any(|layer| {
-            let matrices = [&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj];
-            matrices.iter().any(|matrix| matrix.dtype == Dtype::Bf16)
-        });
+        let mut matrices = model.layout().weights.layers.iter().flat_map(LayerSections::matrices);
+        let is_bf16 = matrices.any(|matrix| matrix.dtype == Dtype::Bf16);
         match kernels.bf16_units().pop() {
             _ if !is_bf16 => Err(Fast::NoBf16),
             None => Err(Fast::NoUnit),

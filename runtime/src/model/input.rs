@@ -80,7 +80,7 @@ impl Input<'_> {
         match (self.form, w.data) {
             (Form::Bf16(unit, x), Elements::Bf16(data)) => unit.matmul(data, w.inputs, x, self.rows, y),
             (Form::Integers(x), Elements::Quantised(data)) => {
-                self.kernels.matmul_rounded(data, x, self.rows, y);
+                self.kernels.matmul_quantised(data, x, self.rows, y);
             }
             (Form::Floats(x), _) => self.kernels.matmul(w, x, self.rows, y, false),
             _ => unreachable!("the form was chosen for the matrix"),

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
 use serde::Serialize;
-use smolrun::format::{Config, Layout};
+use smolrun::format::{Config, LayerSections, Layout};
 use smolrun::{Fast, Machine, Session};
 
 use super::args::{BenchArgs, Kv};
@@ -194,9 +194,7 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
 
 /// Bytes of the matrices that a token reads: all but the embedding, of which it takes one row, unless that is the head.
 fn weight_bytes(layout: &Layout) -> usize {
-    let layers = layout.weights.layers.iter();
-    let layers =
-        layers.flat_map(|layer| [&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj]);
+    let layers = layout.weights.layers.iter().flat_map(LayerSections::matrices);
     layers.chain([&layout.weights.lm_head]).map(|matrix| matrix.range.len()).sum()
 }
 

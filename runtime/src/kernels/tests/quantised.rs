@@ -75,7 +75,7 @@ fn products_are_those_of_the_document() {
                 let mut exact = Vec::new();
                 for set in Kernels::available() {
                     let mut y = noise.vec(outputs.next_multiple_of(LANES) * rows);
-                    set.matmul_rounded(w, &round(set, &x, inputs, rows), rows, &mut y);
+                    set.matmul_quantised(w, &round(set, &x, inputs, rows), rows, &mut y);
                     assert_product(&section, dtype, [outputs, inputs, rows], &x, &y);
                     if set.is_exact() {
                         exact.push(y);
@@ -156,7 +156,7 @@ fn largest_codes_and_activations_overflow_nothing() {
         for rows in [1, 2] {
             for set in Kernels::available() {
                 let mut y = vec![0.0; LANES * rows];
-                set.matmul_rounded(w, &round(set, &vec![sign * 3.0; 64 * rows], 64, rows), rows, &mut y);
+                set.matmul_quantised(w, &round(set, &vec![sign * 3.0; 64 * rows], 64, rows), rows, &mut y);
                 let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
                 assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
             }
