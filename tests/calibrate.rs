@@ -7,12 +7,12 @@ use std::process::Command;
 use serde_json::{Value, json};
 use smol_tests::common::counting::Random;
 use smol_tests::common::{
-    Checkpoint, Outcome, Quantised, REAL, TALES, TempDir, TensorDtype, blob, data, model_dir, program, run,
-    tales,
+    Checkpoint, Outcome, Quantised, REAL, TALES, TempDir, TensorDtype, blob, chat_agreement, data, model_dir,
+    program, run, tales,
 };
 use smolconv::quantise::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
 use smolrun::format::Dtype;
-use smolrun::{Comparison, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+use smolrun::{Comparison, Kernels, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
 
 const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
 const EFFORT: Effort = Effort { rounds: 2, sweeps: 2 };
@@ -38,7 +38,7 @@ impl Matrix {
     /// The section and what it lost, for inputs with these moments.
     fn calibrated(&self, dtype: Dtype, moments: &Moments, effort: Effort) -> (Vec<u8>, Loss) {
         let quantiser = Quantiser::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
-        let calibrated = Calibrated::new(quantiser, moments, effort).unwrap();
+        let calibrated = Calibrated::new(quantiser, moments, effort, Kernels::detect()).unwrap();
         let mut padded = self.numbers.clone();
         padded.resize(self.rows().next_multiple_of(16) * self.columns, 0.0);
         let mut panels = vec![0; self.rows().div_ceil(16) * calibrated.layout().panel_len];
@@ -251,7 +251,10 @@ fn moments_that_say_nothing_are_refused() {
     let quantiser = Quantiser::new(Codes::of(Dtype::Q4).unwrap(), 2, None).unwrap();
     for numbers in [[0.0; 4], [1.0, f32::NAN, f32::NAN, 1.0], [f32::INFINITY, 0.0, 0.0, 1.0]] {
         let moments = Moments { columns: 2, numbers: numbers.to_vec(), damping: 0.01 };
-        assert!(Calibrated::new(quantiser.clone(), &moments, EFFORT).is_none(), "{numbers:?}");
+        assert!(
+            Calibrated::new(quantiser.clone(), &moments, EFFORT, Kernels::detect()).is_none(),
+            "{numbers:?}"
+        );
     }
 }
 
@@ -291,25 +294,27 @@ fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
-/// 0.0395 and +3.5 % are what a study of the same recipe found on other parts of the text.
+/// On all of the text KL is 0.038 and perplexity 3.8 % higher: see `docs/quantisation.md`.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn smollm2_135m_in_q4_is_smaller_and_better_than_its_peers() {
-    let (temp, text) = (TempDir::new(), data("ppl.txt"));
-    let out = temp.join("q4.bin");
-    let text = text.to_str().unwrap();
-    let outcome = convert(&model_dir(REAL), &out, &["--dtype", "q4", "--report", text]);
+    let (temp, text) = (TempDir::new(), fs::read_to_string(data("ppl.txt")).unwrap());
+    let (out, piece) = (temp.join("q4.bin"), temp.join("piece.txt"));
+    fs::write(&piece, &text[..text.floor_char_boundary(24_000)]).unwrap();
+    let report = piece.to_str().unwrap();
+    let outcome = convert(&model_dir(REAL), &out, &["--dtype", "q4", "--report", report]);
     assert_eq!(outcome.code, 0, "{outcome:?}");
     assert!(fs::metadata(&out).unwrap().len() < 81_000_000);
     let report = &inspect(&out)["metadata"]["report"];
     let number = |name: &str| report[name].as_f64().unwrap();
-    assert!((number("against_perplexity") - 16.8682).abs() < 2e-3, "{report}");
-    // llama.cpp's Q4_K_M, of 105.5 MB, has 17.744.
-    assert!(number("perplexity") < 17.744 && number("mean_kl") < 0.045, "{report}");
-    assert!(number("top_1_agreement") > 0.86, "{report}");
-    let greeting =
+    // llama.cpp's Q4_K_M, of 105.5 MB, loses 5.2 % on the whole text.
+    assert!(number("perplexity") / number("against_perplexity") < 1.052, "{report}");
+    assert!(number("mean_kl") < 0.045 && number("top_1_agreement") > 0.86, "{report}");
+    let (same, tokens) = chat_agreement(&Model::open(&out).unwrap());
+    assert!(same * 100 >= tokens * 75, "{same} of {tokens}"); // in q8 all but one
+    let answer =
         run("smolrun", &[out.as_os_str(), "--chat".as_ref(), "What is the capital of France?".as_ref()]);
-    assert!(greeting.stdout.contains("Paris"), "{greeting:?}");
+    assert!(answer.stdout.contains("Paris"), "{answer:?}");
 }
 
 #[test]
@@ -418,4 +423,22 @@ fn a_model_without_finite_activations_is_refused() {
         "tensor model.layers.1.mlp.down_proj.weight: expected inputs on the calibration text that are finite";
     assert!(refused.stderr.contains(expected), "{refused:?}");
     assert_eq!(temp.names(), ["model"]);
+}
+
+#[test]
+fn matrices_too_wide_to_calibrate_are_refused() {
+    let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
+    checkpoint.config["intermediate_size"] = 16_385.into();
+    for layer in 0..2 {
+        let name = |name: &str| format!("model.layers.{layer}.mlp.{name}_proj.weight");
+        checkpoint.add(&name("gate"), TensorDtype::Bf16, &[16_385, 24]);
+        checkpoint.add(&name("up"), TensorDtype::Bf16, &[16_385, 24]);
+        checkpoint.add(&name("down"), TensorDtype::Bf16, &[24, 16_385]);
+    }
+    checkpoint.write(&temp.join("model"));
+    let args = ["--dtype", "q8", "--calibrate", "built-in"];
+    let refused = convert(&temp.join("model"), &temp.join("out.bin"), &args);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let expected = "tensor model.layers.0.mlp.down_proj.weight: columns: expected at most 16384 to calibrate, found 16385";
+    assert!(refused.stderr.contains(expected), "{refused:?}");
 }

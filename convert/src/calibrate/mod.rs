@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use smolrun::format::Kind;
-use smolrun::{Activations, Model, Session, SessionOptions};
+use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use self::samples::Samples;
 use self::sums::Sums;
@@ -28,6 +28,9 @@ const BUILT_IN: &str = include_str!("../../data/calibration.txt");
 /// Bytes of sums that may be in memory at once: where those of all layers are more, the text is run through the model
 /// several times.
 const MEMORY: u64 = 1 << 30;
+
+/// Columns whose moments may still be factored: 4 GB of numbers.
+const MOST_COLUMNS: usize = 16_384;
 
 /// Which text the errors of quantised matrices are measured on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,13 +103,15 @@ pub fn quantise(
 ) -> Result<Sections> {
     let failed = |source: smolrun::Error| Error::file(&text.path, source.to_string());
     let samples = Samples::new(model, &text.text).map_err(failed)?;
-    let targets: Vec<Target> = bindings.iter().filter_map(|binding| Target::new(binding, model)).collect();
-    let mut sections = Sections::new();
+    let targets = bindings.iter().filter_map(|binding| Target::new(binding, model).transpose());
+    let targets: Vec<Target> = targets.collect::<Result<_>>()?;
+    let mut session = Session::new(model, SessionOptions::default()).map_err(failed)?;
+    let (mut sections, kernels) = (Sections::new(), session.kernels());
     for targets in groups(&targets) {
-        let sums = observe(model, &samples, targets, progress).map_err(failed)?;
+        let sums = observe(&mut session, &samples, targets, progress).map_err(failed)?;
         progress.start("quantising", targets.iter().map(Target::bytes).sum());
         for (target, observed) in targets.iter().zip(sums) {
-            let quantised = target.quantise(source, &observed, progress)?;
+            let quantised = target.quantise(source, &observed, kernels, progress)?;
             sections.insert((target.binding.kind, target.binding.layer), quantised);
         }
     }
@@ -122,7 +127,7 @@ struct Target<'a> {
     recipe: Recipe,
 }
 
-/// How a kind of matrix is best calibrated: see "Why so" in `docs/quantisation.md`.
+/// How a kind of matrix is best calibrated: see `docs/quantisation.md`.
 struct Recipe {
     /// How many times the mean over first tokens counts that over all.
     firsts: f32,
@@ -147,15 +152,22 @@ impl Recipe {
 }
 
 impl<'a> Target<'a> {
-    fn new(binding: &'a Binding<'a>, model: &Model) -> Option<Target<'a>> {
+    /// `None` of what is not quantised, or has no inputs.
+    fn new(binding: &'a Binding<'a>, model: &Model) -> Result<Option<Target<'a>>> {
         let product = match binding.kind {
             Kind::EmbedTokens if model.config().tie_word_embeddings => Kind::LmHead,
-            Kind::EmbedTokens => return None,
+            Kind::EmbedTokens => return Ok(None),
             kind => kind,
         };
+        let Some(codes) = Codes::of(binding.dtype) else { return Ok(None) };
+        let columns = binding.columns();
+        if columns > MOST_COLUMNS {
+            let expected = format!("columns: expected at most {MOST_COLUMNS} to calibrate");
+            let problem = format!("{expected}, found {columns} (--calibrate none does without)");
+            return Err(Error::tensor(&binding.tensors[0].tensor.name, problem));
+        }
         let layer = binding.layer.map(|layer| layer as usize);
-        let codes = Codes::of(binding.dtype)?;
-        Some(Target { binding, codes, product: (product, layer), recipe: Recipe::of(product) })
+        Ok(Some(Target { binding, codes, product: (product, layer), recipe: Recipe::of(product) }))
     }
 
     fn bytes(&self) -> u64 {
@@ -163,11 +175,18 @@ impl<'a> Target<'a> {
         layout.map_or(0, |layout| (layout.panel_len * self.binding.panels()) as u64)
     }
 
-    fn quantise(&self, source: &Source, observed: &Observed, progress: &Progress) -> Result<Quantised> {
+    fn quantise(
+        &self,
+        source: &Source,
+        observed: &Observed,
+        kernels: Kernels,
+        progress: &Progress,
+    ) -> Result<Quantised> {
         let Target { binding, codes, recipe, .. } = self;
         let quantiser = Quantiser::new(codes.clone(), binding.columns(), None);
-        let calibrated = quantiser
-            .and_then(|quantiser| Calibrated::new(quantiser, &observed.moments(recipe), recipe.effort));
+        let calibrated = quantiser.and_then(|quantiser| {
+            Calibrated::new(quantiser, &observed.moments(recipe), recipe.effort, kernels)
+        });
         let calibrated = calibrated.ok_or_else(|| {
             let problem = "expected inputs on the calibration text that are finite and not all zero, found others \
                            (--calibrate none does without)";
@@ -214,7 +233,7 @@ impl Observed {
 
 /// Runs the samples through the model, and sums up what the inputs of `targets` are.
 fn observe(
-    model: &Model,
+    session: &mut Session,
     samples: &Samples,
     targets: &[Target],
     progress: &Progress,
@@ -225,7 +244,7 @@ fn observe(
         .iter()
         .map(|target| Observed { sums: Sums::new(target.binding.columns()), mean: 0.0 })
         .collect();
-    let mut session = Session::new(model, SessionOptions::default())?;
+    let kernels = session.kernels();
     let tokens: usize = samples.windows.iter().map(Vec::len).sum();
     let mut run = |tokens: &[u32], add: &mut dyn FnMut(usize, &Activations<'_>)| {
         session.truncate(0);
@@ -238,14 +257,14 @@ fn observe(
         Ok::<(), smolrun::Error>(())
     };
     for window in &samples.windows {
-        run(window, &mut |place, inputs| observed[place].sums.add(inputs, 1.0 / tokens as f32))?;
+        run(window, &mut |place, inputs| observed[place].sums.add(kernels, inputs, 1.0 / tokens as f32))?;
     }
     observed.iter_mut().for_each(|observed| observed.mean = observed.sums.mean());
     for &(first, share) in &samples.firsts {
         run(&[first], &mut |place, inputs| {
             let weight = targets[place].recipe.firsts * share;
             if weight > 0.0 {
-                observed[place].sums.add(inputs, weight);
+                observed[place].sums.add(kernels, inputs, weight);
             }
         })?;
     }

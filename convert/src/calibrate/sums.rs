@@ -1,27 +1,27 @@
 //! Sums of `x transpose(x)` over the inputs of a matrix.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
-use smolrun::Activations;
 use smolrun::format::PANEL;
+use smolrun::{Activations, Kernels};
 
-/// Rows of features that are summed at once, and columns.
-const TILE: (usize, usize) = (4, 8);
+/// Features that are taken together on one side of the products, a multiple of 16.
+const CHUNK: usize = 96;
 
-type Square = [[f32; PANEL]; PANEL];
-
-/// The upper triangle of a symmetric matrix, in squares of 16 features by 16.
+/// A symmetric matrix, of which a little more than one half is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     features: usize,
-    /// `[panels][panels from this one on]`
-    squares: Vec<Vec<Square>>,
+    /// For each panel of 16 features, `[features from the start of the panel's chunk on][16]`.
+    panels: Vec<Vec<[f32; PANEL]>>,
 }
 
 impl Sums {
     pub(super) fn new(features: usize) -> Sums {
-        let panels = features.div_ceil(PANEL);
-        let row = |panel: usize| vec![[[0.0; PANEL]; PANEL]; panels - panel];
-        Sums { features, squares: (0..panels).map(row).collect() }
+        let rows = |panel: usize| features.next_multiple_of(CHUNK) - first(panel);
+        let panel = |panel: usize| vec![[0.0; PANEL]; rows(panel)];
+        Sums { features, panels: (0..features.div_ceil(PANEL)).map(panel).collect() }
     }
 
     /// Rows and columns.
@@ -29,19 +29,25 @@ impl Sums {
         self.features
     }
 
-    /// Bytes of the sums of so many features.
+    /// Bytes of the sums of so many features, at most.
     pub(super) fn bytes(features: usize) -> u64 {
-        let panels = features.div_ceil(PANEL) as u64;
-        panels * (panels + 1) / 2 * size_of::<Square>() as u64
+        let features = features.next_multiple_of(CHUNK) as u64;
+        features * (features + CHUNK as u64) / 2 * size_of::<f32>() as u64
     }
 
     /// Adds those of one pass, each `weight` times.
-    pub(super) fn add(&mut self, inputs: &Activations<'_>, weight: f32) {
-        let rows = inputs.panels.as_chunks::<PANEL>().0;
-        let panel = |index: usize| &rows[index * inputs.rows..][..inputs.rows];
-        self.squares.par_iter_mut().enumerate().for_each(|(first, squares)| {
-            for (other, square) in (first..).zip(squares) {
-                add_products(panel(first), panel(other), weight, square);
+    pub(super) fn add(&mut self, kernels: Kernels, inputs: &Activations<'_>, weight: f32) {
+        let tokens = inputs.rows.next_multiple_of(PANEL);
+        let chunk_len = tokens * CHUNK;
+        let mut turned = vec![0.0; self.features.div_ceil(CHUNK) * chunk_len];
+        for (feature, chunk) in (0..self.features).step_by(CHUNK).zip(turned.chunks_exact_mut(chunk_len)) {
+            turn(inputs, feature..self.features.min(feature + CHUNK), weight, chunk);
+        }
+        self.panels.par_iter_mut().enumerate().for_each(|(index, sums)| {
+            let panel = &inputs.panels[index * inputs.rows * PANEL..][..inputs.rows * PANEL];
+            let chunks = turned[first(index) / CHUNK * chunk_len..].chunks_exact(chunk_len);
+            for (sums, chunk) in sums.chunks_exact_mut(CHUNK).zip(chunks) {
+                kernels.add_product(panel, inputs.rows, chunk, CHUNK, sums.as_flattened_mut());
             }
         });
     }
@@ -60,26 +66,22 @@ impl Sums {
     }
 
     fn at(&self, row: usize, column: usize) -> f32 {
-        let (row, column) = (row.min(column), row.max(column));
-        self.squares[row / PANEL][column / PANEL - row / PANEL][row % PANEL][column % PANEL]
+        let (panel, other) = (row.min(column), row.max(column));
+        self.panels[panel / PANEL][other - first(panel / PANEL)][panel % PANEL]
     }
 }
 
-/// Adds `weight` times the sum over rows of `a[i] b[j]` to `to[i][j]`.
-fn add_products(a: &[[f32; PANEL]], b: &[[f32; PANEL]], weight: f32, to: &mut Square) {
-    for i in (0..PANEL).step_by(TILE.0) {
-        for j in (0..PANEL).step_by(TILE.1) {
-            let mut sums = [[0.0; TILE.1]; TILE.0];
-            for (a, b) in a.iter().zip(b) {
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    for (column, sum) in sums.iter_mut().enumerate() {
-                        *sum += a[i + row] * b[j + column];
-                    }
-                }
-            }
-            for (to, sums) in to[i..].iter_mut().zip(&sums) {
-                to[j..].iter_mut().zip(sums).for_each(|(to, sum)| *to += weight * sum);
-            }
+/// The first feature of a panel's chunk.
+fn first(panel: usize) -> usize {
+    panel * PANEL / CHUNK * CHUNK
+}
+
+/// Some features, `weight` times, with tokens and features changed: `to` is `[tokens/16, rounded up][96][16]`, and zero.
+fn turn(inputs: &Activations<'_>, features: Range<usize>, weight: f32, to: &mut [f32]) {
+    let rows = inputs.panels.as_chunks::<PANEL>().0;
+    for (place, feature) in features.enumerate() {
+        for (token, row) in rows[feature / PANEL * inputs.rows..][..inputs.rows].iter().enumerate() {
+            to[(token / PANEL * CHUNK + place) * PANEL + token % PANEL] = weight * row[feature % PANEL];
         }
     }
 }
@@ -92,27 +94,30 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_all_products() {
-        let (features, rows) = (35, 5);
+        let (features, rows) = (131_usize, 19);
         let number = |feature: usize, row: usize| ((feature * 7 + row * 3) % 13) as f32 - 6.0;
-        let mut panels = vec![9.0; 3 * rows * PANEL]; // what is beyond the features is of no matter
+        let mut panels = vec![9.0; features.next_multiple_of(PANEL) * rows]; // what is beyond the features is of no matter
         for feature in 0..features {
             for row in 0..rows {
                 panels[(feature / PANEL * rows + row) * PANEL + feature % PANEL] = number(feature, row);
             }
         }
         let inputs = Activations { kind: Kind::OProj, layer: Some(0), rows, panels: &panels };
-        let mut sums = Sums::new(features);
-        sums.add(&inputs, 1.0);
-        sums.add(&inputs, 0.5);
-        let numbers = sums.times(2.0);
-        let expected = |a, b| 3.0 * (0..rows).map(|row| number(a, row) * number(b, row)).sum::<f32>();
-        for a in 0..features {
-            for b in 0..features {
-                assert_eq!(numbers[a * features + b], expected(a, b), "{a} {b}");
+        for kernels in Kernels::available() {
+            let mut sums = Sums::new(features);
+            sums.add(kernels, &inputs, 1.0);
+            sums.add(kernels, &inputs, 0.5);
+            let numbers = sums.times(2.0);
+            let expected = |a, b| 3.0 * (0..rows).map(|row| number(a, row) * number(b, row)).sum::<f32>();
+            for a in 0..features {
+                for b in 0..features {
+                    assert_eq!(numbers[a * features + b], expected(a, b), "{a} {b}");
+                }
             }
+            let mean = (0..features).map(|a| f64::from(expected(a, a))).sum::<f64>() / 2.0 / features as f64;
+            assert!((sums.mean() - mean).abs() < 1e-9 * mean);
+            let numbers: usize = sums.panels.iter().map(|panel| panel.len() * PANEL).sum();
+            assert!(numbers as u64 * 4 <= Sums::bytes(features));
         }
-        let mean = (0..features).map(|a| f64::from(expected(a, a))).sum::<f64>() / 2.0 / features as f64;
-        assert!((sums.mean() - mean).abs() < 1e-9 * mean);
-        assert_eq!(Sums::bytes(features), 6 * 1024);
     }
 }

@@ -1,9 +1,11 @@
 //! What a matrix's errors cost: how much each two inputs go together.
 
 use rayon::prelude::*;
+use smolrun::Kernels;
 use smolrun::format::BLOCK;
 
 use super::factor::inverse_factor;
+use super::lanes::Strips;
 
 /// The mean of `x transpose(x)` over inputs `x` of a matrix, or a part of it: a row's errors `d` cost its output the mean
 /// square `transpose(d) moments d`.
@@ -24,15 +26,19 @@ pub(super) struct Curvature {
     pub(super) block_order: Vec<usize>,
     /// The column at each place of work; some may be beyond the matrix's.
     pub(super) order: Vec<usize>,
-    moments: Vec<[f32; BLOCK]>,
-    carry: Vec<[f32; BLOCK]>,
+    /// The moments.
+    pub(super) moments: Strips,
+    /// For each place, how much of the errors in earlier ones it has to make up for; 0 elsewhere.
+    pub(super) carry: Strips,
+    /// What multiplies them.
+    pub(super) kernels: Kernels,
     /// For each place, what the square of an error there costs when all later columns have made up for it.
     pub(super) costs: Vec<f32>,
 }
 
 impl Curvature {
     /// `None` where the moments are not finite, or all zero.
-    pub(super) fn new(moments: &Moments) -> Option<Curvature> {
+    pub(super) fn new(moments: &Moments, kernels: Kernels) -> Option<Curvature> {
         let mean = mean_diagonal(moments);
         if !(mean > 0.0 && moments.numbers.iter().all(|number| number.is_finite())) {
             return None;
@@ -55,14 +61,14 @@ impl Curvature {
                 None => damping = damping.max(f64::from(mean) * 1e-6) * 10.0,
             }
         };
-        // Row k of strip b has what the errors of block b's columns add to column k's.
         let carried = |row: usize, column: usize| match row > column {
             true => (factor[row * size + column] / factor[column * size + column]) as f32,
             false => 0.0,
         };
         Some(Curvature {
-            moments: strips(size, at),
-            carry: strips(size, carried),
+            moments: Strips::new(size, at),
+            carry: Strips::new(size, carried),
+            kernels,
             costs: (0..size).map(|place| factor[place * size + place].powi(-2) as f32).collect(),
             block_order,
             order,
@@ -73,23 +79,6 @@ impl Curvature {
     pub(super) fn places(&self) -> usize {
         self.order.len()
     }
-
-    /// The moments of all places with those of one block: symmetric where both are of the block.
-    pub(super) fn moments(&self, block: usize) -> &[[f32; BLOCK]] {
-        &self.moments[block * self.places()..][..self.places()]
-    }
-
-    /// For each place, how much of the errors in one block's places it has to make up for; 0 up to the error's own place.
-    pub(super) fn carry(&self, block: usize) -> &[[f32; BLOCK]] {
-        &self.carry[block * self.places()..][..self.places()]
-    }
-}
-
-/// A matrix of so many rows and columns, 32 columns after the other.
-fn strips(size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Vec<[f32; BLOCK]> {
-    let row = |index: usize| (index / size * BLOCK, index % size);
-    let rows = (0..size / BLOCK * size).into_par_iter().map(row);
-    rows.map(|(first, row)| std::array::from_fn(|column| at(row, first + column))).collect()
 }
 
 fn mean_diagonal(moments: &Moments) -> f32 {

@@ -4,7 +4,7 @@ use smolrun::format::{BLOCK, PANEL};
 
 use super::super::codes::Codes;
 use super::curvature::Curvature;
-use super::lanes::{Lanes, add_product, lanes};
+use super::lanes::{Lanes, lanes};
 use super::state::State;
 
 /// Leaves in `work` the errors' products with the moments: half the gradient of the cost, with the other sign.
@@ -13,7 +13,7 @@ pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
     for block in 0..curvature.block_order.len() {
         for state in &mut *states {
             let errors = state.errors(block);
-            add_product(&errors, curvature.moments(block), &mut state.work);
+            curvature.moments.add_product(curvature.kernels, block, &errors, 0, &mut state.work);
         }
     }
 }
@@ -21,16 +21,24 @@ pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
 /// One sweep over all columns, `work` being the gradient, which is kept so.
 pub(super) fn sweep(codes: &Codes, curvature: &Curvature, states: &mut [State]) {
     for block in 0..curvature.block_order.len() {
-        let moments = curvature.moments(block);
+        let place = |row: usize| block * BLOCK + row;
+        let moments: [[f32; BLOCK]; BLOCK] = std::array::from_fn(|row| {
+            std::array::from_fn(|column| curvature.moments.at(place(row), place(column)))
+        });
         for state in &mut *states {
-            let changes = sweep_block(codes, &moments[block * BLOCK..][..BLOCK], state, block);
-            add_product(&changes, moments, &mut state.work);
+            let changes = sweep_block(codes, &moments, state, block);
+            curvature.moments.add_product(curvature.kernels, block, &changes, 0, &mut state.work);
         }
     }
 }
 
 /// One sweep over a block. Returns by how much each error changed.
-fn sweep_block(codes: &Codes, moments: &[[f32; BLOCK]], state: &mut State, block: usize) -> [Lanes; BLOCK] {
+fn sweep_block(
+    codes: &Codes,
+    moments: &[[f32; BLOCK]; BLOCK],
+    state: &mut State,
+    block: usize,
+) -> [Lanes; BLOCK] {
     let scale = state.scale(block);
     let mut changes = [[0.0; PANEL]; BLOCK];
     for (column, moments) in moments.iter().enumerate() {

@@ -4,8 +4,8 @@
 //! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ); then, a few
 //! times, all scales of a row by least squares and codes one after the other, each for the least cost.
 //!
-//! All is computed for sixteen rows at once, in f32 without fused operations and f64, in a fixed order: the bytes do not
-//! depend on threads or processors.
+//! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels:
+//! the bytes do not depend on threads or processors.
 
 mod curvature;
 mod descent;
@@ -15,6 +15,7 @@ mod lanes;
 mod scales;
 mod state;
 
+use smolrun::Kernels;
 use smolrun::format::{PANEL, QuantisedPanels};
 
 use self::curvature::Curvature;
@@ -49,10 +50,15 @@ impl Calibrated {
     ///
     /// # Panics
     /// If the moments are not of the quantiser's columns.
-    pub fn new(quantiser: Quantiser, moments: &Moments, effort: Effort) -> Option<Calibrated> {
+    pub fn new(
+        quantiser: Quantiser,
+        moments: &Moments,
+        effort: Effort,
+        kernels: Kernels,
+    ) -> Option<Calibrated> {
         assert_eq!(moments.columns, quantiser.columns);
         assert_eq!(moments.numbers.len(), moments.columns * moments.columns);
-        Some(Calibrated { curvature: Curvature::new(moments)?, quantiser, effort })
+        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantiser, effort })
     }
 
     /// What lies where in the section.

@@ -3,7 +3,7 @@
 use smolrun::format::{BLOCK, PANEL};
 
 use super::curvature::Curvature;
-use super::lanes::{Lanes, add_product};
+use super::lanes::Lanes;
 use super::state::State;
 
 /// What part of its mean is added to the diagonal, so that there always is one solution.
@@ -21,7 +21,7 @@ pub(super) fn fit(curvature: &Curvature, states: &mut [State]) {
         for (state, system) in states.iter_mut().zip(&mut systems) {
             let later = &mut state.work[first..];
             later.fill([0.0; PANEL]);
-            add_product(&state.values[block], &curvature.moments(block)[first..], later);
+            curvature.moments.add_product(curvature.kernels, block, &state.values[block], first, later);
             for (other, products) in later.as_chunks::<BLOCK>().0.iter().enumerate() {
                 system.a[(block + other) * blocks + block] = dot(&state.values[block + other], products);
             }

@@ -6,7 +6,7 @@ use smolrun::format::{BLOCK, PANEL};
 use super::super::codes::Codes;
 use super::super::row::{Row, exponent, power_of_two};
 use super::curvature::Curvature;
-use super::lanes::{Lanes, add_product, lanes};
+use super::lanes::{Lanes, lanes};
 
 /// What the largest block scale has above the one that a row's largest number asks for.
 const ROOM: f32 = 1.02;
@@ -49,7 +49,8 @@ impl State {
         }
         for block in 0..places / BLOCK {
             if let Some(numbers) = state.numbers[block * BLOCK..].first_chunk() {
-                add_product(numbers, curvature.moments(block), &mut state.products);
+                let products = &mut state.products;
+                curvature.moments.add_product(curvature.kernels, block, numbers, 0, products);
             }
         }
         state
