@@ -64,8 +64,10 @@ install_tools() {
 # One module for each set of features: a module that has an instruction which the engine does not know is refused whole.
 build_module() { # NAME FEATURES WASM_OPT_FLAGS...
     step "the module for $2"
-    RUSTFLAGS="-C target-feature=$2" CARGO_TARGET_DIR=$work/target cargo build --locked --release \
-        --target wasm32-unknown-unknown --manifest-path "$package/Cargo.toml"
+    # Messages name source files: not by where they lie on this machine.
+    RUSTFLAGS="-C target-feature=$2 --remap-path-prefix=$PWD=smolrun --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+        CARGO_TARGET_DIR=$work/target CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+        cargo build --locked --release --target wasm32-unknown-unknown --manifest-path "$package/Cargo.toml"
     wasm-bindgen --target web --out-dir "$work/$1" --out-name smolrun_wasm \
         "$work/target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
     # npm's binaryen, since Debian's does not know relaxed SIMD.
