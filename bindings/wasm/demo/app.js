@@ -160,7 +160,7 @@ async function send(text) {
 function options(signal) {
   const temperature = Number(page.temperature.value);
   const seed = crypto.getRandomValues(new Uint32Array(1))[0];
-  return { signal, seed, temperature, maxTokens: Number(page.length.value), topP: 0.9, repetitionPenalty: 1.05 };
+  return { signal, seed, temperature, maxTokens: Number(page.length.value), topP: 0.9 };
 }
 
 function clear() {
@@ -210,7 +210,7 @@ function showProgress({ loaded, total, cached = 0 }) {
 }
 
 function showStats({ tokens, decodeMs, firstTokenMs, memoryBytes }) {
-  const speed = tokens > 1 ? `${((tokens - 1) / (decodeMs / 1000)).toFixed(tokens > 100 ? 0 : 1)} tokens/s · ` : '';
+  const speed = tokens > 1 ? `${(((tokens - 1) / decodeMs) * 1000).toFixed()} tokens/s · ` : '';
   page.stats.textContent = `${speed}first after ${seconds(firstTokenMs)} · ${megabytes(memoryBytes)} of memory`;
 }
 

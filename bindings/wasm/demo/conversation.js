@@ -39,14 +39,23 @@ export class Conversation {
     shown.item.setAttribute('aria-busy', 'true');
     if (given) shown.before(element('span', { className: 'given', textContent: given }));
     let text = '';
+    // The line that is being written stands as it is; once it is whole, it is formatted.
+    const line = document.createTextNode('');
+    shown.append(line);
+    const finishLines = (end) => {
+      line.before(...formatted(line.data.slice(0, end)));
+      line.data = line.data.slice(end);
+    };
     return {
       append: (piece) => {
         text += piece;
         const isAtEnd = this.#isAtEnd();
-        shown.append(piece);
+        line.data += piece;
+        finishLines(line.data.lastIndexOf('\n') + 1);
         if (isAtEnd) this.#scrollToEnd();
       },
       end: (note) => {
+        finishLines(line.data.length);
         shown.item.removeAttribute('aria-busy');
         if (note) shown.item.append(element('span', { className: 'note', textContent: note }));
         this.#scrollToEnd();
@@ -77,4 +86,13 @@ export class Conversation {
   #scrollToEnd() {
     this.#view.scrollTop = this.#view.scrollHeight;
   }
+}
+
+/** The little Markdown that small models like to write: **bold** and `code`. */
+function formatted(text) {
+  return text.split(/(\*\*[^*\n]+\*\*|`[^`\n]+`)/).map((piece, i) => {
+    if (i % 2 === 0) return piece;
+    if (piece.startsWith('`')) return element('code', { textContent: piece.slice(1, -1) });
+    return element('strong', { textContent: piece.slice(2, -2) });
+  });
 }
