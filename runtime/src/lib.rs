@@ -35,9 +35,9 @@ mod verify;
 
 pub use self::error::{Error, Result};
 pub use self::generate::{
-    Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generator,
-    Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, Sampler, SamplerStep, Sampling, Score,
-    Session, SessionOptions, TextStream, Token,
+    Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generation,
+    Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, Sampler, SamplerStep, Sampling,
+    Score, Session, SessionOptions, TextStream, Token,
 };
 #[cfg(feature = "chat")]
 pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};

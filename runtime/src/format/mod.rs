@@ -92,6 +92,15 @@ pub struct MatrixSection {
 }
 
 impl Section {
+    fn parameters(&self) -> u64 {
+        let is_norm = |kind| matches!(kind, Kind::InputLayernorm | Kind::PostAttentionLayernorm | Kind::Norm);
+        let [rows, columns] = self.entry.shape;
+        match self.kind {
+            Some(kind) if kind.is_matrix() || is_norm(kind) => rows.saturating_mul(columns.max(1)),
+            _ => 0,
+        }
+    }
+
     fn matrix(&self) -> MatrixSection {
         // A matrix is of a known kind, so it has a dtype.
         MatrixSection { range: self.range.clone(), dtype: self.dtype.unwrap_or(Dtype::F32) }
@@ -156,6 +165,11 @@ pub struct TokenizerSections {
 }
 
 impl Layout {
+    /// Numbers that were trained, without padding; a tied embedding is one section.
+    pub fn parameters(&self) -> u64 {
+        self.sections.iter().map(Section::parameters).fold(0, u64::saturating_add)
+    }
+
     /// Checks everything about `bytes` that can be checked without reading the sections' content.
     ///
     /// `bytes` must start on a multiple of 64 in memory, as a mapped file does.

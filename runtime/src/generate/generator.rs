@@ -116,6 +116,33 @@ pub struct Token {
 /// The last token stays the caller's: the session holds the tokens before it.
 pub struct Generator<'a> {
     session: &'a mut Session,
+    generation: Generation,
+}
+
+impl Generator<'_> {
+    /// Why it ended, once it has, see [`Generation::finish_reason`].
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.generation.finish_reason()
+    }
+}
+
+impl<'a> Generator<'a> {
+    pub(super) fn new(session: &'a mut Session, prompt: &[u32], options: GenerateOptions) -> Result<Self> {
+        Ok(Generator { generation: Generation::new(session, prompt, options)?, session })
+    }
+}
+
+impl Iterator for Generator<'_> {
+    type Item = Result<Token>;
+
+    fn next(&mut self) -> Option<Result<Token>> {
+        self.generation.next(self.session)
+    }
+}
+
+/// A [`Generator`] without its session, which is lent to it at each token: for hosts that keep both side by side, such as
+/// an event loop between whose turns a token is generated.
+pub struct Generation {
     tokenizer: Tokenizer,
     sampler: Sampler,
     text: TextStream,
@@ -132,16 +159,19 @@ pub struct Generator<'a> {
     finish_reason: Option<FinishReason>,
 }
 
-impl<'a> Generator<'a> {
-    pub(super) fn new(session: &'a mut Session, prompt: &[u32], options: GenerateOptions) -> Result<Self> {
+impl Generation {
+    /// What comes after `prompt`, which comes after what `session` holds. Nothing is run yet.
+    pub fn new(session: &Session, prompt: &[u32], options: GenerateOptions) -> Result<Generation> {
         if options.stop.iter().any(String::is_empty) {
             let (expected, found) = ("texts that are not empty".into(), "an empty one".into());
             return Err(Error::Argument { name: "stop", expected, found });
         }
         let is_finished = options.max_tokens == 0;
-        let mut generator = Generator {
+        let mut sampler = Sampler::new(options.sampling, session.model().config().vocab_size)?;
+        session.tokens().iter().try_for_each(|&id| sampler.accept(id))?;
+        Ok(Generation {
             tokenizer: session.model().tokenizer(),
-            sampler: Sampler::new(options.sampling, session.model().config().vocab_size)?,
+            sampler,
             text: TextStream::default(),
             stop: StopStrings::new(options.stop),
             cancel: options.cancel,
@@ -151,11 +181,18 @@ impl<'a> Generator<'a> {
             is_begun: false,
             is_finished,
             finish_reason: is_finished.then_some(FinishReason::Length),
-            session,
-        };
-        let Generator { session, sampler, .. } = &mut generator;
-        session.tokens().iter().try_for_each(|&id| sampler.accept(id))?;
-        Ok(generator)
+        })
+    }
+
+    /// The next token; after an error or the last token, none. `session` is the one that it was made with, and nothing
+    /// else was fed to it since.
+    pub fn next(&mut self, session: &mut Session) -> Option<Result<Token>> {
+        if self.is_finished {
+            return None;
+        }
+        let token = self.step(session);
+        self.is_finished = token.is_err() || self.finish_reason.is_some();
+        token.transpose()
     }
 
     /// Why it ended, once it has. Without a last token to say so, it ended before the first: it was told to, or
@@ -165,21 +202,21 @@ impl<'a> Generator<'a> {
     }
 
     /// The next token; none if it was cancelled before there was one.
-    fn step(&mut self) -> Result<Option<Token>> {
-        let Some((id, logprobs)) = self.choose()? else {
+    fn step(&mut self, session: &mut Session) -> Result<Option<Token>> {
+        let Some((id, logprobs)) = self.choose(session)? else {
             self.finish_reason = Some(FinishReason::Cancelled);
             return Ok(None);
         };
         self.next.clear();
         self.next.push(id);
         self.left -= 1;
-        let text = self.show(id)?;
+        let text = self.show(session, id)?;
         Ok(Some(Token { id, text, logprobs, finish_reason: self.finish_reason }))
     }
 
     /// Feeds what the model has not seen and chooses what follows; none if it was cancelled within the prompt.
-    fn choose(&mut self) -> Result<Option<(u32, Option<Logprobs>)>> {
-        let Generator { session, sampler, cancel, next, logprobs, is_begun, .. } = self;
+    fn choose(&mut self, session: &mut Session) -> Result<Option<(u32, Option<Logprobs>)>> {
+        let Generation { sampler, cancel, next, logprobs, is_begun, .. } = self;
         session.check(next)?;
         next.iter().try_for_each(|&id| sampler.accept(id))?;
         // All but the last few, between looks.
@@ -202,13 +239,13 @@ impl<'a> Generator<'a> {
     }
 
     /// The text to show with token `id`, and `finish_reason` if it is the last.
-    fn show(&mut self, id: u32) -> Result<String> {
+    fn show(&mut self, session: &Session, id: u32) -> Result<String> {
         let mut text = String::new();
         if !self.tokenizer.is_special(id)? {
             let complete = self.text.push(self.tokenizer.token_bytes(id)?);
             text = self.stop.push(complete);
         }
-        self.finish_reason = self.why_finished(id);
+        self.finish_reason = self.why_finished(session, id);
         if self.finish_reason.is_some() {
             let rest = self.text.finish();
             text += &self.stop.push(rest);
@@ -217,31 +254,18 @@ impl<'a> Generator<'a> {
         Ok(text)
     }
 
-    fn why_finished(&self, id: u32) -> Option<FinishReason> {
-        let config = self.session.model().config();
+    fn why_finished(&self, session: &Session, id: u32) -> Option<FinishReason> {
+        let config = session.model().config();
         if config.eos_token_ids.contains(&id) {
             Some(FinishReason::Eos)
         } else if self.stop.is_hit() {
             Some(FinishReason::Stop)
         } else if self.left == 0 {
             Some(FinishReason::Length)
-        } else if self.session.is_full() {
+        } else if session.is_full() {
             Some(FinishReason::Context)
         } else {
             self.cancel.is_cancelled().then_some(FinishReason::Cancelled)
         }
-    }
-}
-
-impl Iterator for Generator<'_> {
-    type Item = Result<Token>;
-
-    fn next(&mut self) -> Option<Result<Token>> {
-        if self.is_finished {
-            return None;
-        }
-        let token = self.step();
-        self.is_finished = token.is_err() || self.finish_reason.is_some();
-        token.transpose()
     }
 }

@@ -17,7 +17,7 @@ mod stream;
 pub use self::cancel::CancelToken;
 #[cfg(feature = "chat")]
 pub use self::chat::{ChatOptions, ChatTemplate, Message, TemplateVariable};
-pub use self::generator::{FinishReason, GenerateOptions, Generator, Token};
+pub use self::generator::{FinishReason, GenerateOptions, Generation, Generator, Token};
 pub use self::logprobs::{Alternative, Logprobs};
 pub use self::perplexity::{Comparison, ComparisonWindows, Perplexity, PerplexityOptions, PerplexityWindows};
 pub use self::sampler::{Sampler, SamplerStep, Sampling};

@@ -45,28 +45,31 @@ impl Model {
     #[cfg(feature = "mmap")]
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {
         let path = path.as_ref();
-        Self::new(Storage::map(path).map_err(|source| Error::Io { path: path.into(), source })?)
+        Self::from_storage(Storage::map(path).map_err(|source| Error::Io { path: path.into(), source })?)
     }
 
     /// Reads the blob at `path` into memory: for network mounts, and for files that others may change.
     pub fn read(path: impl AsRef<std::path::Path>) -> Result<Model> {
         let path = path.as_ref();
-        Self::new(Storage::read(path).map_err(|source| Error::Io { path: path.into(), source })?)
+        Self::from_storage(Storage::read(path).map_err(|source| Error::Io { path: path.into(), source })?)
     }
 
     /// Uses a blob inside the program, see [`crate::include_blob!`].
     pub fn from_static(bytes: &'static [u8]) -> Result<Model> {
-        Self::new(Storage::Static(bytes))
+        Self::from_storage(Storage::Static(bytes))
     }
 
     /// Takes a blob from memory, copying it to where it is aligned.
     pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Result<Model> {
         let bytes = bytes.as_ref();
         let out_of_memory = |_| Error::OutOfMemory { what: "the blob", bytes: bytes.len() };
-        Self::new(Storage::from_bytes(bytes).map_err(out_of_memory)?)
+        Self::from_storage(Storage::from_bytes(bytes).map_err(out_of_memory)?)
     }
 
-    fn new(storage: Storage) -> Result<Model> {
+    /// Uses a blob wherever it lies: for hosts that put one together in memory themselves, without another copy.
+    ///
+    /// Its bytes must start on a multiple of 64, as those of every [`Storage`] but [`Storage::Static`] do.
+    pub fn from_storage(storage: Storage) -> Result<Model> {
         let layout = Layout::parse(storage.bytes())?;
         Ok(Model(Arc::new(Inner { storage: Arc::new(storage), layout })))
     }

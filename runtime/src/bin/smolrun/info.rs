@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use serde::Serialize;
-use smolrun::format::{Config, Kind, Layout, Section};
+use smolrun::format::{Config, Layout};
 use smolrun::{Kernels, Model};
 
 use crate::generate::open;
@@ -83,7 +83,7 @@ impl ModelInfo {
         Ok(ModelInfo {
             format: format!("{}.{}", header.version_major, header.version_minor),
             directory_sha256: header.directory_sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
-            parameters: layout.sections.iter().map(parameters).sum(),
+            parameters: layout.parameters(),
             dtype: dtypes(layout),
             num_hidden_layers: config.num_hidden_layers,
             hidden_size: config.hidden_size,
@@ -98,15 +98,6 @@ impl ModelInfo {
 /// Names of the matrices' dtypes, such as `bf16` or `q6+q5+q4`.
 pub(crate) fn dtypes(layout: &Layout) -> String {
     layout.weights.dtypes().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join("+")
-}
-
-/// Numbers that were trained, without padding; a tied embedding is one section.
-fn parameters(section: &Section) -> u64 {
-    let is_weight = |kind: Kind| {
-        kind.is_matrix() || matches!(kind, Kind::InputLayernorm | Kind::PostAttentionLayernorm | Kind::Norm)
-    };
-    let [rows, columns] = section.entry.shape;
-    if section.kind.is_some_and(is_weight) { rows.saturating_mul(columns.max(1)) } else { 0 }
 }
 
 impl MemoryInfo {

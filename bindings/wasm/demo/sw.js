@@ -1,0 +1,31 @@
+// Keeps the page itself for the next visit, so that it needs no network. (The models' parts keep themselves.)
+//
+// scripts/build_web.sh writes the version, a hash of all files, and their names: one version is installed as a whole, and
+// never mixed with another.
+const VERSION = 'development';
+const FILES = [];
+const PREFIX = 'smolrun-page-';
+
+self.addEventListener('install', (event) => event.waitUntil(install()));
+self.addEventListener('activate', (event) => event.waitUntil(activate()));
+self.addEventListener('fetch', (event) => {
+  if (event.request.method === 'GET') event.respondWith(answer(event.request));
+});
+
+async function install() {
+  const cache = await caches.open(PREFIX + VERSION);
+  await cache.addAll(FILES.map((file) => new Request(file, { cache: 'no-cache' })));
+  await self.skipWaiting();
+}
+
+async function activate() {
+  const names = await caches.keys();
+  const old = names.filter((name) => name.startsWith(PREFIX) && name !== PREFIX + VERSION);
+  await Promise.all(old.map((name) => caches.delete(name)));
+  await self.clients.claim();
+}
+
+async function answer(request) {
+  const cache = await caches.open(PREFIX + VERSION);
+  return (await cache.match(request, { ignoreSearch: true })) ?? fetch(request);
+}

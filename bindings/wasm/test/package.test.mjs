@@ -1,0 +1,223 @@
+// The package in Chromium: what it loads, refuses, and computes.
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, before, beforeEach, test } from 'node:test';
+import { dist, distance, launch, PATIENCE_MS, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import { serve } from './server.mjs';
+
+const BLANK = new URL('./blank.html', import.meta.url).pathname;
+const MANIFEST = '/models/tales-4m/manifest.json';
+const TEXT = 'Once upon a time there was a king, 7 ravens and a café.';
+
+let server, browser, page;
+
+before(async () => {
+  server = await serve(dist, { '/blank.html': BLANK, '/tales-f32.bin': talesF32, '/tales-q4.bin': talesQ4 });
+});
+after(() => server.close());
+
+// Each test has a browser profile of its own, and so nothing in its cache.
+beforeEach(async (context) => {
+  browser = await launch();
+  page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  context.after?.(() => browser.close());
+  await open();
+});
+
+async function open() {
+  await page.goto(`${server.url}/blank.html`);
+  // What tests say in the page: `Smol`, and a load whose failure is its code and message.
+  await page.evaluate(async () => {
+    Object.assign(globalThis, await import('/smolrun/index.js'));
+    globalThis.failure = (work) => work.then(() => undefined, ({ code, message, name }) => ({ code, message, name }));
+  });
+}
+
+const parts = async () =>
+  JSON.parse(await readFile(join(dist, MANIFEST))).files.map(({ path }) => `/models/tales-4m/${path}`);
+
+test('tokens, text and logits are the native ones', async () => {
+  const ids = await smolrun(['tokenize', talesF32], `${JSON.stringify(TEXT)}\n`);
+  const native = await smolrun(['logits', talesF32, '--ids', ids.join(',')]);
+  const found = await page.evaluate(async (text) => {
+    const model = await Smol.load('/tales-f32.bin');
+    const ids = Array.from(await model.tokenize(text));
+    const logits = Array.from(await model.logits(ids));
+    const back = await model.detokenize(ids);
+    const { info } = model;
+    model.close();
+    return { ids, logits, back, info };
+  }, TEXT);
+  assert.deepEqual(found.ids, ids);
+  assert.equal(found.back, TEXT);
+  assert.equal(found.info.build, 'relaxed');
+  assert.ok(found.info.isExact, 'this processor has fused multiply-add');
+  assert.equal(distance(found.logits, native.map(Math.fround)), 0);
+});
+
+test('greedy tokens of q4 are the native ones, and so are drawn ones', async () => {
+  const prompt = 'The old king said to his youngest son';
+  const drawn = { temperature: 0.8, topP: 0.9, topK: 50, minP: 0.02, repetitionPenalty: 1.1, seed: 7 };
+  const flags = '--temperature 0.8 --top-p 0.9 --top-k 50 --min-p 0.02 --repetition-penalty 1.1 --seed 7'.split(' ');
+  for (const [options, args] of [[{}, []], [drawn, flags]]) {
+    const native = await smolrun([talesQ4, prompt, '-n', '48', '--json', ...args]);
+    const found = await page.evaluate(
+      async ([prompt, options]) => {
+        const model = await Smol.load('/models/tales-4m/manifest.json');
+        const generation = model.generate(prompt, { maxTokens: 48, ...options });
+        let text = '';
+        for await (const piece of generation) text += piece;
+        const { ids, finishReason, stats } = generation;
+        model.close();
+        return { ids: [...ids], text, finishReason, stats };
+      },
+      [prompt, options],
+    );
+    assert.deepEqual(found.ids, native.ids);
+    assert.equal(found.text, native.text);
+    assert.equal(found.finishReason, native.finish_reason);
+    assert.equal(found.stats.tokens, native.ids.length);
+    assert.equal(found.stats.promptTokens, native.prompt_ids.length);
+  }
+});
+
+test('a second load needs no part from the network, and with it cut none at all', async () => {
+  const load = () =>
+    page.evaluate(async (manifest) => {
+      let last;
+      const model = await Smol.load(manifest, { onProgress: (progress) => (last = progress) });
+      model.close();
+      return last;
+    }, MANIFEST);
+  const first = await load();
+  assert.deepEqual(first, { loaded: first.total, total: first.total, cached: 0 });
+  server.fetched.length = 0;
+  const second = await load();
+  assert.equal(second.cached, second.total);
+  const wanted = await parts();
+  assert.deepEqual(server.fetched.filter((path) => wanted.includes(path)), []);
+  server.cut();
+  try {
+    // The module itself comes from the browser's cache or a service worker; here only the model is meant.
+    const manifest = await page.evaluate(async () => {
+      const root = await navigator.storage.getDirectory();
+      const folder = await root.getDirectoryHandle('smolrun');
+      const names = [];
+      for await (const name of (await folder.getDirectoryHandle('parts')).keys()) names.push(name);
+      return names.length;
+    });
+    assert.equal(manifest, wanted.length);
+  } finally {
+    server.cut(false);
+  }
+});
+
+test('a tampered part is refused by name, and not kept', async () => {
+  const [part] = await parts();
+  server.tampered.add(part);
+  try {
+    const failed = await page.evaluate((manifest) => failure(Smol.load(manifest)), MANIFEST);
+    assert.equal(failed.code, 'HASH_MISMATCH');
+    assert.match(failed.message, new RegExp(part.split('/').pop()));
+  } finally {
+    server.tampered.clear();
+  }
+  const progress = await page.evaluate(async (manifest) => {
+    let last;
+    (await Smol.load(manifest, { onProgress: (progress) => (last = progress) })).close();
+    return last;
+  }, MANIFEST);
+  assert.equal(progress.loaded, progress.total);
+});
+
+test('a generation stops when it is told to, and the model answers the next', async () => {
+  const found = await page.evaluate(async (manifest) => {
+    const model = await Smol.load(manifest);
+    const stop = new AbortController();
+    const generation = model.generate('Once upon a time', { maxTokens: 900, signal: stop.signal });
+    let pieces = 0;
+    const failed = await failure(
+      (async () => {
+        for await (const _ of generation) if (++pieces === 5) stop.abort();
+      })(),
+    );
+    const left = model.generate('Once upon a time', { maxTokens: 900 });
+    for await (const _ of left) break;
+    const again = model.generate('Once upon a time', { maxTokens: 8 });
+    for await (const _ of again);
+    const { tokens, keptTokens } = again.stats;
+    model.close();
+    return { failed, tokensOfStopped: generation.ids.length, tokensOfLeft: left.ids.length, tokens, keptTokens };
+  }, MANIFEST);
+  assert.equal(found.failed.code, 'ABORTED');
+  assert.equal(found.failed.name, 'AbortError');
+  assert.ok(found.tokensOfStopped < 900 && found.tokensOfLeft < 900);
+  assert.equal(found.tokens, 8);
+  assert.ok(found.keptTokens > 0, 'the prompt was still there');
+});
+
+test('files and bytes load as addresses do', async () => {
+  const found = await page.evaluate(async () => {
+    const bytes = await (await fetch('/tales-q4.bin')).arrayBuffer();
+    const sources = [bytes, new Uint8Array(bytes), new File([bytes], 'tales.bin'), new URL('/tales-q4.bin', location.href)];
+    const ids = [];
+    for (const source of sources) {
+      const model = await Smol.load(source);
+      const generation = model.generate('Once', { maxTokens: 4 });
+      for await (const _ of generation);
+      ids.push(generation.ids.join());
+      model.close();
+    }
+    return ids;
+  });
+  assert.equal(new Set(found).size, 1, found.join(' / '));
+});
+
+test('errors have a code and say what is wrong', async () => {
+  const found = await page.evaluate(async (manifest) => {
+    const blob = await (await fetch('/tales-q4.bin')).arrayBuffer();
+    const damaged = blob.slice(0);
+    new Uint8Array(damaged)[70] ^= 1;
+    const model = await Smol.load(manifest);
+    const run = async (...args) => {
+      for await (const _ of model.generate(...args));
+    };
+    const aborted = new AbortController();
+    aborted.abort();
+    const failures = {
+      damaged: await failure(Smol.load(damaged)),
+      short: await failure(Smol.load(blob.slice(0, 100_000))),
+      text: await failure(Smol.load(new Blob(['no blob at all']))),
+      missing: await failure(Smol.load('/no-such.bin')),
+      noManifest: await failure(Smol.load('/models/index.json')),
+      threads: await failure(Smol.load(manifest, { threads: 2 })),
+      aborted: await failure(Smol.load(manifest, { signal: aborted.signal })),
+      topP: await failure(run('Once', { topP: 7 })),
+      maxTokens: await failure(run('Once', { maxTokens: -1 })),
+      chat: await failure(run([{ role: 'user', content: 'Hello' }])),
+      long: await failure(run('king '.repeat(1100))),
+      id: await failure(model.logits([99_999])),
+    };
+    model.close();
+    failures.closed = await failure(model.tokenize('Hello'));
+    return failures;
+  }, MANIFEST);
+  const codes = Object.fromEntries(Object.entries(found).map(([name, error]) => [name, error?.code]));
+  assert.deepEqual(codes, {
+    damaged: 'BAD_BLOB',
+    short: 'BAD_BLOB',
+    text: 'BAD_BLOB',
+    missing: 'NETWORK',
+    noManifest: 'BAD_MANIFEST',
+    threads: 'NOT_ISOLATED',
+    aborted: 'ABORTED',
+    topP: 'BAD_ARGUMENT',
+    maxTokens: 'BAD_ARGUMENT',
+    chat: 'CHAT_TEMPLATE',
+    long: 'CONTEXT_FULL',
+    id: 'BAD_ARGUMENT',
+    closed: 'CLOSED',
+  });
+});

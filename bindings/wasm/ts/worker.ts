@@ -1,0 +1,78 @@
+// The worker: one model, one request after the other.
+
+import { SmolError } from './errors.js';
+import { generate } from './generation.js';
+import { load, type Loaded } from './load.js';
+import { isNode, workerThreads } from './node.js';
+import type { Calls, Event, Method, Request } from './protocol.js';
+
+interface Page {
+  send(event: Event, transfer?: ArrayBuffer[]): void;
+  listen(listener: (request: Request) => void): void;
+}
+
+interface Context {
+  id: number;
+  signal: AbortSignal;
+}
+
+const page = await connect();
+const controllers = new Map<number, AbortController>();
+let loaded: Loaded | undefined;
+let last: Promise<void> = Promise.resolve();
+
+page.listen((request) => {
+  if (request.method === 'abort') return controllers.get(request.id)?.abort();
+  const controller = new AbortController();
+  controllers.set(request.id, controller);
+  last = last.then(() => answer(request, controller.signal));
+});
+
+async function answer({ id, method, args }: Request & { method: Method }, signal: AbortSignal): Promise<void> {
+  try {
+    if (signal.aborted) throw new SmolError('ABORTED', 'the operation was aborted');
+    const handle = handlers[method] as (context: Context, ...args: unknown[]) => unknown;
+    page.send({ id, type: 'result', value: await handle({ id, signal }, ...args) });
+  } catch (error) {
+    const { code, message } = SmolError.from(error);
+    page.send({ id, type: 'error', code, message });
+  } finally {
+    controllers.delete(id);
+  }
+}
+
+type Handlers = {
+  [M in Method]: (context: Context, ...args: Parameters<Calls[M]>) => ReturnType<Calls[M]> | Promise<ReturnType<Calls[M]>>;
+};
+
+const handlers: Handlers = {
+  async load({ id, signal }, source, cache) {
+    loaded = await load(source, cache, signal, (progress) => page.send({ id, type: 'progress', progress }));
+    return loaded.info;
+  },
+  tokenize: (_, text, special) => model().engine.tokenize(text, special),
+  detokenize: (_, ids, skipSpecial) => model().engine.detokenize(ids, skipSpecial),
+  logits: (_, ids) => model().engine.logits(ids),
+  generate: ({ id, signal }, prompt, options) =>
+    generate(model(), prompt, options, signal, (piece) => page.send({ id, type: 'piece', piece })),
+};
+
+function model(): Loaded {
+  if (!loaded) throw new SmolError('BAD_ARGUMENT', 'no model was loaded');
+  return loaded;
+}
+
+async function connect(): Promise<Page> {
+  if (!isNode) {
+    return {
+      send: (event) => self.postMessage(event),
+      listen: (listener) => self.addEventListener('message', ({ data }) => listener(data as Request)),
+    };
+  }
+  const port = (await workerThreads()).parentPort;
+  if (!port) throw new SmolError('BUG', 'worker.js is no program of its own');
+  return {
+    send: (event) => port.postMessage(event),
+    listen: (listener) => port.on('message', (message) => listener(message as Request)),
+  };
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Build the page: a model as q4 in parts, the npm package with its WebAssembly, the demo.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+    cat <<EOF
+usage: scripts/build_web.sh [--dist DIR] [--limit BYTES] [MODEL_DIR]
+       scripts/build_web.sh --package
+
+MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; beside it the page always has models/tales-4m
+--dist DIR    where the page goes [default: dist]
+--limit BYTES fail if the page is larger [default: $limit]
+--package     only the npm package: bindings/wasm/lib
+
+Installs what it lacks: the Rust target and wasm-bindgen-cli, Node by apt, TypeScript and binaryen by npm.
+EOF
+}
+
+limit=70000000
+dist=dist
+package_only=
+model_dir=
+while (($#)); do
+    case $1 in
+        --dist) dist=$2 && shift ;;
+        --limit) limit=$2 && shift ;;
+        --package) package_only=yes ;;
+        -h | --help) usage && exit ;;
+        -*) usage >&2 && exit 2 ;;
+        *) model_dir=${1%/} ;;
+    esac
+    shift
+done
+
+readonly package=bindings/wasm
+readonly target=${CARGO_TARGET_DIR:-$PWD/target}
+readonly work=$target/web
+step() { printf '\n== %s\n' "$*" >&2; }
+
+install() { # COMMAND PACKAGE...
+    command -v "$1" >/dev/null && return
+    step "${*:2}, by apt"
+    apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
+}
+
+# Glue and module must be of one version. Not --locked: its lock file may name versions that a mirror does not have yet.
+install_wasm_bindgen() {
+    local version
+    version=$(sed -n 's/^wasm-bindgen = "=\(.*\)"$/\1/p' "$package/Cargo.toml")
+    [[ $(wasm-bindgen --version 2>/dev/null) == "wasm-bindgen $version" ]] && return
+    step "wasm-bindgen-cli $version"
+    cargo install --quiet wasm-bindgen-cli --version "$version"
+}
+
+install_tools() {
+    install node nodejs
+    install npm npm
+    rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
+    install_wasm_bindgen
+    [[ -e $package/node_modules/.package-lock.json ]] || (cd "$package" && npm ci --no-audit --no-fund)
+}
+
+# One module for each set of features: a module that has an instruction which the engine does not know is refused whole.
+build_module() { # NAME FEATURES WASM_OPT_FLAGS...
+    step "the module for $2"
+    # Messages name source files: not by where they lie on this machine.
+    RUSTFLAGS="-C target-feature=$2 --remap-path-prefix=$PWD=smolrun --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+        CARGO_TARGET_DIR=$work/target CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+        cargo build --locked --release --target wasm32-unknown-unknown --manifest-path "$package/Cargo.toml"
+    wasm-bindgen --target web --out-dir "$work/$1" --out-name smolrun_wasm \
+        "$work/target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
+    # npm's binaryen, since Debian's does not know relaxed SIMD.
+    "$package/node_modules/.bin/wasm-opt" -O3 --strip-debug --strip-producers "${@:3}" \
+        -o "$package/ts/wasm/smolrun_$1.wasm" "$work/$1/smolrun_wasm_bg.wasm"
+}
+
+build_package() {
+    mkdir -p "$package/ts/wasm" "$package/lib/wasm"
+    local features=(--enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
+        --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types)
+    build_module simd +simd128 "${features[@]}"
+    build_module relaxed +simd128,+relaxed-simd "${features[@]}" --enable-relaxed-simd
+    cmp "$work"/{simd,relaxed}/smolrun_wasm.js # one glue serves both
+    cp "$work"/simd/smolrun_wasm.{js,d.ts} "$package/ts/wasm/"
+    step "the package"
+    rm -rf "$package/lib"
+    (cd "$package" && npx tsc)
+    cp -r "$package/ts/wasm" "$package/lib/"
+}
+
+licence() { # MODEL_DIR: by the registry
+    awk -F ' = ' -v name="\"$(basename "$1")\"" '
+        $1 == "name" { here = $2 == name }
+        here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' models/registry.toml
+}
+
+pack_model() { # MODEL_DIR DTYPE LICENCE
+    local name blob
+    name=$(basename "$1")
+    blob=$work/$name.bin
+    step "$name as $2"
+    cargo run --locked --release --quiet -p smolconv -- "$1" --dtype "$2" -o "$blob" --force
+    cargo run --locked --release --quiet -p smolrun -- info "$blob" --json >"$work/info.json"
+    node "$package/tools/pack.mjs" "$blob" "$work/info.json" "$1/config.json" "$name" "$3" "$dist/models/$name"
+}
+
+build_page() {
+    mkdir -p "$dist/smolrun"
+    cp "$package"/demo/* "$dist/"
+    (cd "$package/lib" && find . -name '*.js' -o -name '*.wasm') | while read -r file; do
+        install -D -m 644 "$package/lib/$file" "$dist/smolrun/$file"
+    done
+    node "$package/tools/page.mjs" "$dist"
+}
+
+report() {
+    local total
+    total=$(find "$dist" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
+    (cd "$dist" && du --bytes --summarize ./* | sort -rn)
+    for module in "$dist"/smolrun/wasm/*.wasm; do
+        echo "$(gzip -9 -c "$module" | wc -c) bytes gzipped: ${module##*/}"
+    done
+    echo "$total bytes in $dist, limit $limit"
+    ((total <= limit)) || {
+        echo "scripts/build_web.sh: $dist is larger than $limit bytes" >&2
+        return 1
+    }
+}
+
+install_tools
+build_package
+[[ -n $package_only ]] && exit
+rm -rf "$dist"
+[[ -z $model_dir ]] || pack_model "$model_dir" q4 "$(licence "$model_dir")"
+pack_model models/tales-4m q4 Apache-2.0
+build_page
+report

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The page and the npm package: built, then tried in Chromium, Firefox and Node against the native program.
+# usage: scripts/test_web.sh
+#
+# Installs what it lacks: browsers by apt, and what scripts/build_web.sh needs. SMOL_REAL_MODEL is the real model's folder,
+# by default in the cache of scripts/test.sh; SMOL_SCREENSHOTS a folder to keep pictures of the page in; SMOL_WEB_LIMIT the
+# most bytes that the page may have.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
+readonly real=${SMOL_REAL_MODEL:-$cache/smollm2-135m-instruct}
+readonly package=bindings/wasm
+readonly built=${CARGO_TARGET_DIR:-$PWD/target}/release
+readonly work=${CARGO_TARGET_DIR:-$PWD/target}/web
+
+step() { printf '\n== %s\n' "$*" >&2; }
+
+install() { # COMMAND PACKAGE...
+    command -v "$1" >/dev/null && return
+    step "${*:2}, by apt"
+    apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
+}
+
+install chromium chromium fonts-dejavu-core
+install firefox-esr firefox-esr
+[[ -e $real/model.safetensors ]] || scripts/fetch_model.sh smollm2-135m-instruct "$real"
+
+# As scripts/test.sh has built them.
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+cargo build --locked --release --quiet -p smolconv -p smolrun
+scripts/build_web.sh --dist "$work/dist" ${SMOL_WEB_LIMIT:+--limit "$SMOL_WEB_LIMIT"} "$real"
+"$built/smolconv" models/tales-4m -o "$work/tales-4m-f32.bin" --force --quiet
+
+step "format and lints of the crate for WebAssembly"
+cargo fmt --check --manifest-path "$package/Cargo.toml"
+RUSTFLAGS='-C target-feature=+simd128' CARGO_TARGET_DIR=$work/target cargo clippy --locked --quiet \
+    --manifest-path "$package/Cargo.toml" --target wasm32-unknown-unknown -- -D warnings
+
+step "tests"
+export SMOL_WEB_DIST=$work/dist SMOL_TALES_F32=$work/tales-4m-f32.bin SMOL_TALES_Q4=$work/tales-4m.bin
+export SMOL_REAL_Q4=$work/smollm2-135m-instruct.bin SMOLRUN=$built/smolrun
+# One file after the other: each has a browser, and some look at the time.
+for file in "$package"/test/*.test.mjs; do
+    node --test --test-reporter=spec "$file"
+done
+step "all of the page and the package passed"
