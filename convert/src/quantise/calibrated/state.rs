@@ -108,7 +108,7 @@ impl State {
         true
     }
 
-    /// The mean square of each row's outputs, and of what they lost, `work` being the gradient: half of it from the errors.
+    /// What the output of row `lane` lost, and what it is, both as a mean square; `work` is the gradient.
     pub(super) fn output_loss(&self, lane: usize) -> (f64, f64) {
         let Some(exponent) = self.exponents[lane] else { return (0.0, 0.0) };
         let (mut lost, mut all) = (0.0, 0.0);
