@@ -299,10 +299,12 @@ fn inspect(path: &Path) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-fn mix_of_q4(name: &str) -> &'static str {
+/// Of a model of two layers with a tied embedding, and of one without.
+fn mix_of_q4(name: &str, is_tied: bool) -> &'static str {
     match name {
-        "embed_tokens" | "lm_head" => "q6",
-        name if name.starts_with("qkv_proj.") => "q5",
+        "embed_tokens" if !is_tied => "q6",
+        "embed_tokens" | "lm_head" => "q5",
+        name if name.starts_with("gate_up_proj.") || name.starts_with("down_proj.") => "q5",
         _ => "q4",
     }
 }
@@ -313,9 +315,11 @@ fn quantised_blobs_have_the_weights_about() {
         let temp = TempDir::new();
         checkpoint.write(&temp.join("model"));
         for dtype in ["q8", "q4"] {
-            let mix = |name: &str| if dtype == "q8" { "q8" } else { mix_of_q4(name) };
+            let is_tied = checkpoint.config["tie_word_embeddings"] == true;
+            let mix = |name: &str| if dtype == "q8" { "q8" } else { mix_of_q4(name, is_tied) };
             let out = temp.join(dtype);
-            assert_eq!(convert(&temp.join("model"), &out, &["--dtype", dtype]).code, 0);
+            let args = ["--dtype", dtype, "--calibrate", "none"];
+            assert_eq!(convert(&temp.join("model"), &out, &args).code, 0);
             assert_quantised(&out, &checkpoint, mix);
             assert_eq!(run("smolconv", &["verify".into(), out.clone().into_os_string()]).code, 0);
             let inspected = inspect(&out);
@@ -347,7 +351,8 @@ fn quantised_bytes_do_not_depend_on_the_threads() {
             .arg(tales())
             .arg("-o")
             .arg(&out)
-            .args(["-q", "--dtype", "q4", "--keep", "down_proj=q8", "--keep", "o_proj=bf16"])
+            .args(["-q", "--dtype", "q4", "--calibrate", "none"])
+            .args(["--keep", "down_proj=q8", "--keep", "o_proj=bf16"])
             .status();
         assert!(status.unwrap().success());
         fs::read(out).unwrap()
@@ -361,14 +366,18 @@ fn keep_decides_matrix_by_matrix() {
     checkpoint.write(&temp.join("model"));
     let out = temp.join("out.bin");
     let keep = ["*_proj.1=q8", "o_proj=bf16", "qkv_proj.1=q6", "lm_*=f32"];
-    let more: Vec<&str> = keep.iter().flat_map(|keep| ["--keep", keep]).chain(["--dtype", "q4"]).collect();
+    let more: Vec<&str> = keep
+        .iter()
+        .flat_map(|keep| ["--keep", keep])
+        .chain(["--dtype", "q4", "--calibrate", "none"])
+        .collect();
     assert_eq!(convert(&temp.join("model"), &out, &more).code, 0);
     assert_quantised(&out, &checkpoint, |name| match name {
         "lm_head" => "f32",
         "o_proj.0" | "o_proj.1" => "bf16",
         "qkv_proj.1" => "q6",
         "gate_up_proj.1" | "down_proj.1" => "q8",
-        other => mix_of_q4(other),
+        other => mix_of_q4(other, false),
     });
     let inspected = inspect(&out);
     assert_eq!(inspected["metadata"]["quantisation"]["keep"], json!(keep));
@@ -421,8 +430,9 @@ fn keeps_that_cannot_be_are_refused() {
         assert!(refused.stderr.contains(&expected), "{expected} in {refused:?}");
     }
     assert_eq!(temp.names(), ["model"]);
-    assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", "q4"]).code, 0);
-    assert_quantised(&temp.join("out.bin"), &checkpoint, mix_of_q4);
+    let args = ["--dtype", "q4", "--calibrate", "none"];
+    assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &args).code, 0);
+    assert_quantised(&temp.join("out.bin"), &checkpoint, |name| mix_of_q4(name, true));
 }
 
 #[test]
@@ -432,14 +442,15 @@ fn the_largest_numbers_stay_finite_when_quantised() {
     up_proj[..3].copy_from_slice(&[f32::MAX, f32::MIN, f32::from_bits(1)]);
     checkpoint.write(&temp.join("model"));
     for dtype in ["q8", "q4"] {
-        assert_eq!(convert(&temp.join("model"), &temp.join(dtype), &["--dtype", dtype]).code, 0);
+        let args = ["--dtype", dtype, "--calibrate", "none"];
+        assert_eq!(convert(&temp.join("model"), &temp.join(dtype), &args).code, 0);
         let blob = Blob::open(&temp.join(dtype));
         let section = blob.section(Kind::GateUpProj, Some(0));
         let matrix = Quantised::new(section.entry.dtype, 24, blob.bytes(section));
-        let expected = [f32::MAX, f32::MIN, 0.0];
+        let expected = [f32::MAX, f32::MIN, 0.0]; // in q5, the largest value is 15/16 of the smallest
         for (column, expected) in expected.into_iter().enumerate() {
             let element = matrix.element(1, 0, column); // the second panel is the first of up
-            assert!(element.is_finite() && (element - expected).abs() < 0.05 * f32::MAX, "{element}");
+            assert!(element.is_finite() && (element - expected).abs() < 0.07 * f32::MAX, "{element}");
         }
     }
 }

@@ -5,6 +5,7 @@
 mod architecture;
 mod bench;
 mod broken_blobs;
+mod calibrate;
 mod chat;
 mod convert;
 mod determinism;

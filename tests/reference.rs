@@ -6,7 +6,8 @@ use std::fs;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use smol_tests::common::{REAL, TALES, blob, data};
+use smol_tests::common::{REAL, TALES, blob, blob_of, chat_agreement, data};
+use smolrun::format::Dtype;
 use smolrun::{GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens};
 
 /// Logits may differ from PyTorch's by this much: sums in another order.
@@ -82,6 +83,14 @@ fn conversations_have_the_ids_of_transformers_chat_template() {
         conversations += 1;
     }
     assert_eq!(conversations, 4);
+}
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_in_q8_answers_as_pytorch_does() {
+    let model = Model::open(blob_of(REAL, Dtype::Q8)).unwrap();
+    let (same, tokens) = chat_agreement(&model);
+    assert!(same * 100 >= tokens * 97, "{same} of {tokens}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The library's session on a tiny model: however a text is fed, the numbers are the same.
 
 use smol_tests::common::{Blob, Checkpoint, TensorDtype};
+use smolrun::format::Kind;
 use smolrun::{Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session, SessionOptions};
 
 fn model(context: usize) -> Model {
@@ -43,6 +44,46 @@ fn any_split_of_a_text_gives_the_same_bits() {
             assert_eq!(bits(session.feed(&tokens[first..]).unwrap()), expected[299], "{first}");
         }
     }
+}
+
+#[test]
+fn who_looks_on_sees_what_every_matrix_is_multiplied_with() {
+    let checkpoint = Checkpoint::untied(TensorDtype::F32);
+    let (model, tokens) = (model(512), tokens());
+    let mut expected = Vec::new();
+    session(&model, 1).feed_all(&tokens, |_, logits| expected.push(logits.to_vec())).unwrap();
+
+    let kinds = [Kind::QkvProj, Kind::OProj, Kind::GateUpProj, Kind::DownProj];
+    let layers = (0..2).flat_map(|layer| kinds.map(|kind| (kind, Some(layer))));
+    let one_pass: Vec<_> = layers.chain([(Kind::LmHead, None)]).collect();
+    let (mut seen, mut row) = (Vec::new(), 0);
+    let mut session = session(&model, 3);
+    session
+        .feed_observed(&tokens, |inputs| {
+            seen.push((inputs.kind, inputs.layer));
+            let features = match inputs.kind {
+                Kind::OProj => 32,
+                Kind::DownProj => 20,
+                _ => 24_usize,
+            };
+            assert_eq!(inputs.panels.len(), features.next_multiple_of(16) * inputs.rows);
+            if inputs.kind != Kind::LmHead {
+                return;
+            }
+            let lm_head = &checkpoint.tensors["lm_head.weight"].values;
+            for at in 0..inputs.rows {
+                let feature = |k: usize| inputs.panels[(k / 16 * inputs.rows + at) * 16 + k % 16];
+                for (weights, logit) in lm_head.chunks(24).zip(&expected[row]) {
+                    let sum: f32 = weights.iter().enumerate().map(|(k, weight)| weight * feature(k)).sum();
+                    assert!((sum - logit).abs() < 1e-4, "{row}: {sum}, {logit}");
+                }
+                row += 1;
+            }
+        })
+        .unwrap();
+    assert_eq!((row, session.position()), (300, 300));
+    assert_eq!(seen, [one_pass.clone(), one_pass].concat());
+    assert!(matches!(session.feed_observed(&[], |_| {}), Err(Error::Argument { name: "tokens", .. })));
 }
 
 #[test]

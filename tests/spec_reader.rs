@@ -313,10 +313,9 @@ impl Checkpoint {
 fn tales_blob(dtype: &str) -> Vec<u8> {
     let temp = TempDir::new();
     let out = temp.join("tales.bin");
-    let outcome = run(
-        "smolconv",
-        &[tales().as_os_str(), "-o".as_ref(), out.as_os_str(), "--dtype".as_ref(), dtype.as_ref()],
-    );
+    let more = ["--dtype", dtype, "--calibrate", "none"].map(AsRef::as_ref);
+    let outcome =
+        run("smolconv", &[&[tales().as_os_str(), "-o".as_ref(), out.as_os_str()], &more[..]].concat());
     assert_eq!(outcome.code, 0, "{outcome:?}");
     fs::read(out).unwrap()
 }

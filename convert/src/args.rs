@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use smolconv::{Keep, Mix, Options, Weights};
+use smolconv::{Calibration, Keep, Mix, Options, Weights};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +13,7 @@ Examples:
   smolconv model.safetensors.index.json -o smol.bin --force
   smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv models/tales-4m -o tales.bin --dtype q4 --keep embed_tokens=q8 --keep '*_proj.0=q6'
+  smolconv models/tales-4m -o tales.bin --dtype q4 --calibrate mine.txt --report other.txt
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
   smolconv list
@@ -50,7 +51,7 @@ pub(crate) struct Convert {
     lora: Option<PathBuf>,
     /// How the weights are stored: bf16 has half the bytes of f32, and for a bf16 checkpoint the same numbers; auto is
     /// the smaller of these that keeps about the source's precision; q8 has about a quarter of f32's bytes, and q4, with
-    /// 4 bits for most matrices, 5 for qkv_proj and 6 for embed_tokens and lm_head, less than a sixth
+    /// 4 bits for most matrices and 5 for embed_tokens, lm_head and a few more, about a seventh
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
     /// Store matrices otherwise than --dtype says, as f32, bf16, q8, q6, q5 or q4; may be given several times, and the
@@ -58,6 +59,15 @@ pub(crate) struct Convert {
     /// each * stands for any characters
     #[arg(long, value_name = "PATTERN=DTYPE")]
     keep: Vec<Keep>,
+    /// The text on which quantised matrices shall lose little: a file of at least a few thousand words like those that the
+    /// model will read and write, built-in for prose and code that come with this program, or none to take the nearest
+    /// values, which is quick and loses more [default: built-in for --dtype q4, else none]
+    #[arg(long, value_name = "TEXT")]
+    calibrate: Option<PathBuf>,
+    /// A text of at least 1024 tokens on which OUT is compared with the model as SOURCE has it: perplexity, KL divergence
+    /// and how often both find the same token likeliest go to standard error and into the metadata
+    #[arg(long, value_name = "TEXT")]
+    report: Option<PathBuf>,
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
@@ -120,7 +130,18 @@ impl Convert {
             tokenizer: self.tokenizer.clone(),
             lora: self.lora.clone(),
             weights: Weights { mix: self.dtype.mix(), keep: self.keep.clone() },
+            calibration: self.calibration(),
+            report: self.report.clone(),
             force: self.force,
+        }
+    }
+
+    fn calibration(&self) -> Calibration {
+        match &self.calibrate {
+            None => Calibration::Auto,
+            Some(text) if text.as_os_str() == "none" => Calibration::None,
+            Some(text) if text.as_os_str() == "built-in" => Calibration::BuiltIn,
+            Some(text) => Calibration::Text(text.clone()),
         }
     }
 }

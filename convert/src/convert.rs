@@ -3,14 +3,17 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use smolrun::Model;
 use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
 
+use crate::calibrate::{self, Calibration, Text};
 use crate::check;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::plan::{Spec, plan};
 use crate::progress::Progress;
+use crate::report::Report;
 use crate::source::Source;
 use crate::temp_file::{self, TempFile};
 use crate::tensor_map::{self, Binding};
@@ -34,6 +37,10 @@ pub struct Options {
     pub lora: Option<PathBuf>,
     /// What matrices are stored as.
     pub weights: Weights,
+    /// The text that quantised ones are to lose little on.
+    pub calibration: Calibration,
+    /// A text on which the blob is compared with its checkpoint; what comes of it is in the blob's metadata.
+    pub report: Option<PathBuf>,
     /// Whether an existing blob may be replaced.
     pub force: bool,
 }
@@ -48,18 +55,22 @@ impl Options {
             tokenizer: None,
             lora: None,
             weights: Mix::F32.into(),
+            calibration: Calibration::Auto,
+            report: None,
             force: false,
         }
     }
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Summary {
     /// Bytes of the blob.
     pub file_len: u64,
     /// Its sections.
     pub sections: usize,
+    /// How far it is from its checkpoint, where that was asked for.
+    pub report: Option<Report>,
 }
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
@@ -70,47 +81,119 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
     let mut bindings = tensor_map::bind(&model.config, model.extras, &source)?;
     options.weights.assign(&mut bindings)?;
-
     let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
-    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents, &options.weights);
 
-    let mut sections = vec![
+    let mut tables = vec![
         bytes_section(Kind::Config, 1, model.config.to_bytes().to_vec()),
         bytes_section(Kind::RopeInvFreq, 1, bytemuck::cast_slice(&model.rope_inv_freq).to_vec()),
     ];
-    sections.extend(layer_flags(&model.layers));
-    sections.extend(tokenizer_sections(tokenizer));
-    sections
-        .extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
-    sections.extend(weight_sections(bindings, model.config.tie_word_embeddings));
-    let spec = Spec { kind: Kind::Metadata, layer: None, dtype: Dtype::U8, shape: [0, 1] };
-    sections.push(Section { spec, content: Content::Metadata(metadata) });
+    tables.extend(layer_flags(&model.layers));
+    tables.extend(tokenizer_sections(tokenizer));
+    tables.extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
+    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
+    let work = Work { options, progress, source: &source, tables, tied: model.config.tie_word_embeddings };
+    work.write(bindings, metadata)
+}
 
-    write_blob(&sections, &source, options, progress)
+/// A model in a temporary file.
+struct Exact {
+    /// Dropped, and so unmapped, before the file goes.
+    model: Model,
+    _temp: TempFile,
+}
+
+fn open(temp: &TempFile) -> Result<Model> {
+    Model::open(temp.path()).map_err(Error::blob(temp.path()))
+}
+
+fn set_report(sections: &mut [Section], report: &Report) {
+    for section in sections {
+        if let Content::Metadata(metadata) = &mut section.content {
+            metadata.report(report);
+        }
+    }
+}
+
+/// What is known of a blob before its matrices.
+struct Work<'a> {
+    options: &'a Options,
+    progress: &'a Progress,
+    source: &'a Source,
+    tables: Vec<Section<'static>>,
+    tied: bool,
+}
+
+impl Work<'_> {
+    /// Writes the blob.
+    fn write(&self, bindings: Vec<Binding>, mut metadata: Metadata) -> Result<Summary> {
+        let Options { weights, calibration, report, .. } = self.options;
+        let is_quantised = bindings.iter().any(|binding| binding.dtype.code_bits().is_some());
+        if is_quantised {
+            metadata.quantised_as(weights);
+        }
+        let text = if is_quantised { calibration.text(weights)? } else { None };
+        let report_text = report.as_deref().map(Text::read).transpose()?;
+        let exact = (text.is_some() || report_text.is_some()).then(|| self.exact(&bindings, &metadata));
+        let exact = exact.transpose()?;
+
+        let mut calibrated = calibrate::Sections::new();
+        if let (Some(text), Some(exact)) = (&text, &exact) {
+            calibrated = calibrate::quantise(self.source, &bindings, &exact.model, text, self.progress)?;
+            metadata.calibrated_on(text);
+        }
+        let mut sections = self.sections(bindings, calibrated, metadata);
+        let (mut temp, mut file_len) = self.write_temp(&sections)?;
+        let mut found = None;
+        if let (Some(text), Some(exact)) = (&report_text, &exact) {
+            let report = Report::new(&open(&temp)?, &exact.model, text, self.progress)?;
+            set_report(&mut sections, &report);
+            (temp, file_len) = self.write_temp(&sections)?;
+            found = Some(report);
+        }
+        verify(temp.path(), self.progress)?;
+        temp.persist()?;
+        Ok(Summary { file_len, sections: sections.len(), report: found })
+    }
+
+    /// The model as its checkpoint has it, in a file that is gone with it.
+    fn exact(&self, bindings: &[Binding], metadata: &Metadata) -> Result<Exact> {
+        let mut bindings = bindings.to_vec();
+        Weights::from(Mix::Auto).assign(&mut bindings)?;
+        let sections = self.sections(bindings, calibrate::Sections::new(), metadata.clone());
+        let (temp, _) = self.write_temp(&sections)?;
+        Ok(Exact { model: open(&temp)?, _temp: temp })
+    }
+
+    /// All sections in the order of the file.
+    fn sections<'b>(
+        &self,
+        bindings: Vec<Binding<'b>>,
+        calibrated: calibrate::Sections,
+        metadata: Metadata,
+    ) -> Vec<Section<'b>> {
+        let mut sections: Vec<Section<'b>> = self.tables.clone();
+        sections.extend(weight_sections(bindings, calibrated, self.tied));
+        let spec = Spec { kind: Kind::Metadata, layer: None, dtype: Dtype::U8, shape: [0, 1] };
+        sections.push(Section { spec, content: Content::Metadata(metadata) });
+        sections
+    }
+
+    /// Writes `sections` to a temporary file beside the blob to be. Returns how many bytes it has, too.
+    fn write_temp(&self, sections: &[Section]) -> Result<(TempFile, u64)> {
+        let Options { out, force, .. } = self.options;
+        let specs: Vec<Spec> = sections.iter().map(|section| section.spec).collect();
+        let too_large = || Error::output(out, "the blob would have more sections or bytes than a blob can");
+        let plan = plan(&specs).ok_or_else(too_large)?;
+        let (temp, file) = TempFile::create(out, *force)?;
+        let file_len = write(sections, plan, self.source, file, temp.path(), self.progress)?;
+        Ok((temp, file_len))
+    }
 }
 
 /// The tensors whose numbers are rounded to bf16.
 fn in_bf16<'a>(bindings: &[Binding<'a>]) -> HashSet<&'a str> {
     let bindings = bindings.iter().filter(|binding| binding.dtype == Dtype::Bf16);
     bindings.flat_map(|binding| &binding.tensors).map(|part| part.tensor.name.as_str()).collect()
-}
-
-/// To a temporary file that gets its name once it was read back and found to be right.
-fn write_blob(
-    sections: &[Section],
-    source: &Source,
-    options: &Options,
-    progress: &Progress,
-) -> Result<Summary> {
-    let specs: Vec<Spec> = sections.iter().map(|section| section.spec).collect();
-    let too_large =
-        || Error::output(&options.out, "the blob would have more sections or bytes than a blob can");
-    let plan = plan(&specs).ok_or_else(too_large)?;
-    let (temp, file) = TempFile::create(&options.out, options.force)?;
-    let file_len = write(sections, plan, source, file, temp.path(), progress)?;
-    verify(temp.path(), progress)?;
-    temp.persist()?;
-    Ok(Summary { file_len, sections: sections.len() })
 }
 
 /// A table of `columns` columns of the kind's dtype.
@@ -156,15 +239,22 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
 
 /// All vectors, which then lie together with the small tables, then the matrices in the order of the forward pass. A
 /// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows.
-fn weight_sections(bindings: Vec<Binding>, tied: bool) -> Vec<Section> {
+fn weight_sections(
+    bindings: Vec<Binding>,
+    mut calibrated: calibrate::Sections,
+    tied: bool,
+) -> impl Iterator<Item = Section> {
     let (vectors, mut matrices): (Vec<_>, Vec<_>) =
         bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
     if tied {
         matrices.sort_by_key(|binding| binding.kind == Kind::EmbedTokens); // stable
     }
-    let section = |binding| {
+    vectors.into_iter().chain(matrices).map(move |binding| {
         let Binding { kind, layer, dtype, shape, .. } = binding;
-        Section { spec: Spec { kind, layer, dtype, shape }, content: Content::Tensors(binding) }
-    };
-    vectors.into_iter().chain(matrices).map(section).collect()
+        let content = match calibrated.remove(&(kind, layer)) {
+            Some(quantised) => Content::Calibrated(binding, quantised),
+            None => Content::Tensors(binding),
+        };
+        Section { spec: Spec { kind, layer, dtype, shape }, content }
+    })
 }

@@ -74,7 +74,8 @@ fn section(section: &Section, metadata: &Value) -> Value {
         "kind": section.kind.map_or_else(|| format!("kind {}", entry.kind), |kind| kind.name().to_owned()),
         "layer": (entry.layer != NO_LAYER).then_some(entry.layer),
         "dtype": Dtype::from_code(entry.dtype).map_or_else(|| entry.dtype.to_string(), |dtype| dtype.name().into()),
-        "relative_error": relative_error(section, metadata),
+        "relative_error": error(section, metadata, "relative_error"),
+        "output_error": error(section, metadata, "output_error"),
         "required": entry.flags != 0,
         "shape": entry.shape,
         "offset": entry.offset,
@@ -83,14 +84,14 @@ fn section(section: &Section, metadata: &Value) -> Value {
     })
 }
 
-/// What the metadata says of a quantised section, null of others.
-fn relative_error(section: &Section, metadata: &Value) -> Value {
+/// What the metadata says that a quantised section lost, null of others.
+fn error(section: &Section, metadata: &Value, name: &str) -> Value {
     let Some(kind) = section.kind else { return Value::Null };
     let layer = section.entry.layer;
-    let name = weights::name(kind, (layer != NO_LAYER).then_some(layer));
+    let section = weights::name(kind, (layer != NO_LAYER).then_some(layer));
     let records = metadata["quantisation"]["sections"].as_array();
-    let record = records.into_iter().flatten().find(|record| record["section"] == name.as_str());
-    record.map_or(Value::Null, |record| record["relative_error"].clone())
+    let record = records.into_iter().flatten().find(|record| record["section"] == section.as_str());
+    record.map_or(Value::Null, |record| record[name].clone())
 }
 
 /// What [`inspect`] found, for people: every object a block of aligned lines, the sections a table.
@@ -111,22 +112,23 @@ pub fn to_text(found: &Value) -> String {
     }
     let _ = writeln!(
         text,
-        "sections\n  {:>5} {:26} {:5} {:6} {:>9} {:>17} {:>12} {:>12}  sha256",
-        "index", "kind", "layer", "dtype", "error", "shape", "offset", "length"
+        "sections\n  {:>5} {:26} {:5} {:6} {:>9} {:>9} {:>17} {:>12} {:>12}  sha256",
+        "index", "kind", "layer", "dtype", "error", "of output", "shape", "offset", "length"
     );
     for section in found["sections"].as_array().into_iter().flatten() {
         let column = |name: &str| one_line(&section[name]);
         let shape = format!("[{}, {}]", section["shape"][0], section["shape"][1]);
         let layer = section["layer"].as_u64().map_or_else(String::new, |layer| layer.to_string());
-        let error =
-            if section["relative_error"].is_null() { String::new() } else { column("relative_error") };
+        let error = |name: &str| if section[name].is_null() { String::new() } else { column(name) };
         let hash: String = column("sha256").chars().take(16).collect();
         let _ = writeln!(
             text,
-            "  {:>5} {:26} {layer:>5} {:6} {error:>9} {shape:>17} {:>12} {:>12}  {hash}",
+            "  {:>5} {:26} {layer:>5} {:6} {:>9} {:>9} {shape:>17} {:>12} {:>12}  {hash}",
             column("index"),
             column("kind"),
             column("dtype"),
+            error("relative_error"),
+            error("output_error"),
             column("offset"),
             column("length")
         );

@@ -4,6 +4,7 @@
 //! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
 
 mod blocks;
+pub mod calibrate;
 pub mod chat_template;
 pub mod check;
 pub mod checkpoint;
@@ -25,6 +26,7 @@ pub mod plan;
 pub mod progress;
 pub mod quantise;
 pub mod registry;
+pub mod report;
 mod rope;
 pub mod source;
 pub mod temp_file;
@@ -34,6 +36,7 @@ pub mod verify;
 pub mod weights;
 pub mod write;
 
+pub use self::calibrate::Calibration;
 pub use self::convert::{Options, Summary, convert};
 pub use self::error::{Error, Result};
 pub use self::progress::Progress;

@@ -60,6 +60,9 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
         let (out, seconds) = (options.out.display(), start.elapsed().as_secs_f64());
         let megabytes = summary.file_len as f64 / 1e6;
         eprintln!("smolconv: {out}: {megabytes:.1} MB in {} sections, {seconds:.1} s", summary.sections);
+        if let Some(report) = &summary.report {
+            eprintln!("smolconv: {out}: {}", report.summary());
+        }
     }
     Ok(())
 }

@@ -6,14 +6,16 @@ use std::path::Path;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::calibrate::Text;
 use crate::json::Document;
 use crate::quantise::Loss;
+use crate::report::Report;
 use crate::source::Source;
 use crate::tensor_map::Binding;
 use crate::weights::{self, Weights};
 
 /// The metadata section.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Metadata {
     converter: &'static str,
     model_type: String,
@@ -23,8 +25,20 @@ pub struct Metadata {
     source_dtypes: BTreeMap<String, u64>,
     /// The files that were read, in the order of their names.
     sources: Vec<SourceRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
     #[serde(skip)]
-    weights: Weights,
+    quantisation: Option<Quantisation>,
+}
+
+/// What was asked for.
+#[derive(Clone, Serialize)]
+struct Quantisation {
+    dtype: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keep: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibration: Option<SourceRecord>,
 }
 
 /// The metadata with what is known last.
@@ -33,15 +47,14 @@ struct Complete<'a> {
     #[serde(flatten)]
     metadata: &'a Metadata,
     #[serde(skip_serializing_if = "Option::is_none")]
-    quantisation: Option<Quantisation<'a>>,
+    quantisation: Option<Outcome<'a>>,
 }
 
 /// What was asked for, and what came of it.
 #[derive(Serialize)]
-struct Quantisation<'a> {
-    dtype: &'static str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    keep: Vec<String>,
+struct Outcome<'a> {
+    #[serde(flatten)]
+    quantisation: &'a Quantisation,
     sections: &'a [QuantisedSection],
 }
 
@@ -51,6 +64,9 @@ pub struct QuantisedSection {
     section: String,
     dtype: &'static str,
     relative_error: f64,
+    /// The same of what the matrix puts out, where it was calibrated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_error: Option<f64>,
 }
 
 impl QuantisedSection {
@@ -60,30 +76,26 @@ impl QuantisedSection {
             section: weights::name(binding.kind, binding.layer),
             dtype: binding.dtype.name(),
             relative_error: loss.relative_error(),
+            output_error: loss.output_error(),
         }
     }
 }
 
-#[derive(Serialize)]
-struct SourceRecord {
+/// A file that was read.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceRecord {
     name: String,
     bytes: u64,
     sha256: String,
 }
 
 impl Metadata {
-    /// Describes `source`, whose files have these `hashes`, the `documents` beside it, and what becomes of its weights.
-    pub fn new(
-        model_type: String,
-        source: &Source,
-        hashes: &[[u8; 32]],
-        documents: &[Document],
-        weights: &Weights,
-    ) -> Metadata {
+    /// Describes `source`, whose files have these `hashes`, and the `documents` beside it.
+    pub fn new(model_type: String, source: &Source, hashes: &[[u8; 32]], documents: &[Document]) -> Metadata {
         let files = source.files.iter().zip(hashes);
         let mut sources: Vec<_> = files
             .map(|(file, hash)| SourceRecord { name: name(&file.path), bytes: file.len, sha256: hex(hash) })
-            .chain(documents.iter().map(SourceRecord::of))
+            .chain(documents.iter().map(|document| SourceRecord::new(&document.path, &document.bytes)))
             .collect();
         sources.sort_by(|a, b| a.name.cmp(&b.name));
         let mut source_dtypes = BTreeMap::new();
@@ -100,27 +112,43 @@ impl Metadata {
                 .sum(),
             source_dtypes,
             sources,
-            weights: weights.clone(),
+            report: None,
+            quantisation: None,
         }
+    }
+
+    /// Some matrices are quantised, of those of `weights`.
+    pub fn quantised_as(&mut self, weights: &Weights) {
+        let Weights { mix, keep } = weights;
+        let keep = keep.iter().map(ToString::to_string).collect();
+        self.quantisation = Some(Quantisation { dtype: mix.name(), keep, calibration: None });
+    }
+
+    /// They were so for the least error on `text`.
+    pub fn calibrated_on(&mut self, text: &Text) {
+        if let Some(quantisation) = &mut self.quantisation {
+            quantisation.calibration = Some(SourceRecord::new(&text.path, text.text.as_bytes()));
+        }
+    }
+
+    /// The blob is so far from its checkpoint.
+    pub fn report(&mut self, report: &Report) {
+        self.report = Some(report.clone());
     }
 
     /// The section's bytes in a blob with these quantised sections.
     pub fn to_json(&self, sections: &[QuantisedSection]) -> Vec<u8> {
-        let Weights { mix, keep } = &self.weights;
-        let quantisation = (!sections.is_empty()).then(|| Quantisation {
-            dtype: mix.name(),
-            keep: keep.iter().map(ToString::to_string).collect(),
-            sections,
-        });
+        let quantisation = self.quantisation.as_ref();
+        let quantisation = quantisation.map(|quantisation| Outcome { quantisation, sections });
         let complete = Complete { metadata: self, quantisation };
         serde_json::to_vec(&complete).unwrap_or_default() // plain records under string keys always serialise
     }
 }
 
 impl SourceRecord {
-    fn of(document: &Document) -> SourceRecord {
-        let sha256 = hex(&Sha256::digest(&document.bytes));
-        SourceRecord { name: name(&document.path), bytes: document.bytes.len() as u64, sha256 }
+    /// Of the file at `path`, which has these bytes.
+    pub fn new(path: &Path, bytes: &[u8]) -> SourceRecord {
+        SourceRecord { name: name(path), bytes: bytes.len() as u64, sha256: hex(&Sha256::digest(bytes)) }
     }
 }
 

@@ -15,22 +15,30 @@ impl Progress {
         let shown = !quiet && stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        let style =
-            ProgressStyle::with_template("{msg:9} {wide_bar} {bytes:>10}/{total_bytes:10} {bytes_per_sec}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Progress { bar }
     }
 
     /// Begins a step of `bytes` bytes.
     pub fn start(&self, step: &'static str, bytes: u64) {
-        self.bar.reset();
-        self.bar.set_message(step);
-        self.bar.set_length(bytes);
+        self.start_with("{msg:11} {wide_bar} {bytes:>10}/{total_bytes:10} {bytes_per_sec}", step, bytes);
     }
 
-    /// `bytes` more are done.
-    pub fn add(&self, bytes: u64) {
-        self.bar.inc(bytes);
+    /// Begins a long step over so many tokens.
+    pub fn start_tokens(&self, step: &'static str, tokens: u64) {
+        self.start_with("{msg:11} {wide_bar} {pos:>7}/{len:7} tokens, {eta} left", step, tokens);
+    }
+
+    fn start_with(&self, template: &str, step: &'static str, length: u64) {
+        let style = ProgressStyle::with_template(template);
+        self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar.reset();
+        self.bar.set_message(step);
+        self.bar.set_length(length);
+    }
+
+    /// So many bytes or tokens more are done.
+    pub fn add(&self, amount: u64) {
+        self.bar.inc(amount);
     }
 }
 

@@ -29,7 +29,8 @@ pub enum Mix {
     Bf16,
     /// 8 bits everywhere.
     Q8,
-    /// 4 bits where they do least harm, 5 or 6 elsewhere.
+    /// 4 bits but where a fifth buys most: the embedding, the output matrix, and the feed-forward matrices of the first two
+    /// layers and of the last.
     Q4,
 }
 
@@ -57,8 +58,16 @@ impl Weights {
     /// Gives every matrix its dtype, and refuses patterns that match none, and dtypes that a matrix cannot have.
     pub fn assign(&self, bindings: &mut [Binding]) -> Result<()> {
         let about_as_precise = about_as_precise(bindings);
+        let is_tied = !bindings.iter().any(|binding| binding.kind == Kind::LmHead);
+        let last = bindings.iter().filter_map(|binding| binding.layer).max();
         for binding in bindings.iter_mut().filter(|binding| binding.kind.is_matrix()) {
-            binding.dtype = self.mix.dtype(binding.kind).unwrap_or(about_as_precise);
+            binding.dtype = match self.mix {
+                Mix::Auto => about_as_precise,
+                Mix::F32 => Dtype::F32,
+                Mix::Bf16 => Dtype::Bf16,
+                Mix::Q8 => Dtype::Q8,
+                Mix::Q4 => in_q4(binding, last, is_tied),
+            };
         }
         self.keep.iter().try_for_each(|keep| keep.assign(bindings))?;
         bindings.iter().try_for_each(check_columns)
@@ -66,22 +75,6 @@ impl Weights {
 }
 
 impl Mix {
-    /// What matrices of a kind are stored as, `None` where the source decides.
-    fn dtype(self, kind: Kind) -> Option<Dtype> {
-        match self {
-            Mix::Auto => None,
-            Mix::F32 => Some(Dtype::F32),
-            Mix::Bf16 => Some(Dtype::Bf16),
-            Mix::Q8 => Some(Dtype::Q8),
-            Mix::Q4 => Some(match kind {
-                // Whatever the output matrix loses, every logit feels.
-                Kind::EmbedTokens | Kind::LmHead => Dtype::Q6,
-                Kind::QkvProj => Dtype::Q5,
-                _ => Dtype::Q4,
-            }),
-        }
-    }
-
     /// The name that the program takes.
     pub fn name(self) -> &'static str {
         match self {
@@ -134,6 +127,19 @@ impl FromStr for Keep {
 impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.pattern, self.dtype.name())
+    }
+}
+
+/// What [`Mix::Q4`] makes of a matrix: see `docs/quantisation.md`.
+fn in_q4(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
+    let is_at_an_end = binding.layer.is_some_and(|layer| layer < 2) || binding.layer == last;
+    match binding.kind {
+        // One that is only looked up has no inputs to be calibrated by.
+        Kind::EmbedTokens if !is_tied => Dtype::Q6,
+        // Whatever the output matrix loses, every logit feels.
+        Kind::EmbedTokens | Kind::LmHead => Dtype::Q5,
+        Kind::GateUpProj | Kind::DownProj if is_at_an_end => Dtype::Q5,
+        _ => Dtype::Q4,
     }
 }
 

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use smolrun::format::{Dtype, Entry, Header};
 
 use crate::blocks::Blocks;
+use crate::calibrate::Quantised;
 use crate::error::{Error, Result};
 use crate::metadata::{Metadata, QuantisedSection};
 use crate::pack::{in_bf16, pack, pieces, quantise};
@@ -19,17 +20,24 @@ use crate::quantise::{Codes, Loss, Quantiser};
 use crate::source::Source;
 use crate::tensor_map::Binding;
 
+/// Bytes that are sent at a time of what is in memory already.
+const PIECE_LEN: usize = 8 << 20;
+
 /// What goes into a section.
+#[derive(Clone)]
 pub enum Content<'a> {
     /// These bytes.
     Bytes(Vec<u8>),
     /// These tensors.
     Tensors(Binding<'a>),
+    /// These tensors, as they were quantised before.
+    Calibrated(Binding<'a>, Quantised),
     /// What is known once the tensors are packed: the last section, planned empty.
     Metadata(Metadata),
 }
 
 /// A section to be written.
+#[derive(Clone)]
 pub struct Section<'a> {
     /// What it is.
     pub spec: Spec,
@@ -123,6 +131,12 @@ impl Packer<'_> {
                     Some(codes) => self.send_quantised(index, binding, codes)?,
                     None => self.send_numbers(index, binding)?,
                 },
+                Content::Calibrated(binding, Quantised { bytes, loss }) => {
+                    for piece in bytes.chunks(PIECE_LEN) {
+                        self.send_piece(index, Data::Bytes(piece.to_vec()))?;
+                    }
+                    self.quantised.push(QuantisedSection::new(binding, *loss));
+                }
                 Content::Metadata(metadata) => {
                     self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantised)))?;
                 }

@@ -4,6 +4,7 @@ pub mod blob;
 mod checkpoint;
 pub mod counting;
 pub mod gguf;
+mod greedy;
 mod logits;
 mod models;
 mod programs;
@@ -15,6 +16,7 @@ pub mod versions;
 
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
+pub use self::greedy::chat_agreement;
 pub use self::logits::{logits_sha256, scattered_tokens};
 pub use self::models::{
     REAL, TALES, all_widths, blob, blob_of, blob_with_all_widths, data, model_dir, repository, tales,

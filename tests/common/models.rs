@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use smolconv::{Keep, Mix, Options, Progress, Weights, convert};
+use smolconv::{Calibration, Keep, Mix, Options, Progress, Weights, convert};
 use smolrun::format::Dtype;
 
 use super::TempDir;
@@ -67,7 +67,9 @@ pub fn blob_with_all_widths() -> PathBuf {
 
 /// Every quantised dtype for some of the matrices.
 pub fn all_widths() -> Weights {
-    Weights { mix: Mix::Q4, keep: vec![Keep { pattern: "o_proj".into(), dtype: Dtype::Q8 }] }
+    let keep = [("o_proj", Dtype::Q8), ("qkv_proj", Dtype::Q6)];
+    let keep = keep.map(|(pattern, dtype)| Keep { pattern: pattern.into(), dtype });
+    Weights { mix: Mix::Q4, keep: keep.into() }
 }
 
 fn blob_with(name: &str, label: &str, weights: Weights) -> PathBuf {
@@ -78,7 +80,8 @@ fn blob_with(name: &str, label: &str, weights: Weights) -> PathBuf {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
         fs::create_dir_all(&directory).expect("the target directory can be written");
-        let options = Options { weights, force: true, ..Options::new(model_dir(name), &out) };
+        let calibration = Calibration::None;
+        let options = Options { weights, calibration, force: true, ..Options::new(model_dir(name), &out) };
         convert(&options, &Progress::new(true)).expect("the model converts");
         done.insert(out.clone());
     }

@@ -98,7 +98,8 @@ impl Codes {
         nearest
     }
 
-    fn nearest_in_lanes(&self, numbers: &[f32; LANES]) -> [f32; LANES] {
+    /// The value nearest to each of some finite numbers.
+    pub(super) fn nearest_in_lanes<const LANES: usize>(&self, numbers: &[f32; LANES]) -> [f32; LANES] {
         match &self.values {
             &Values::Whole(low, high) => {
                 numbers.map(|number| (number.clamp(low, high) + ROUNDING) - ROUNDING)

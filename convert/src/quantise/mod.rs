@@ -3,6 +3,7 @@
 //! All sums are in f32 or f64 in a fixed order, so that the bytes do not depend on threads or processors.
 
 mod block;
+mod calibrated;
 mod codes;
 mod panel;
 mod row;
@@ -12,6 +13,7 @@ use std::ops::AddAssign;
 
 use smolrun::format::{BLOCK, PANEL, QuantisedPanels};
 
+pub use self::calibrated::{Calibrated, Effort, Moments};
 pub use self::codes::{Codes, GAUSSIAN};
 use self::panel::Panel;
 use self::row::Row;
@@ -93,14 +95,28 @@ pub struct Loss {
     pub differences: f64,
     /// The sum of the squared numbers.
     pub numbers: f64,
+    /// The sum over the outputs of the mean squares of what they lost, 0 where the inputs are not known.
+    pub output_differences: f64,
+    /// The sum over the outputs of their mean squares, 0 where the inputs are not known.
+    pub outputs: f64,
 }
 
 impl Loss {
     /// The root mean square of the differences as a part of that of the numbers, to four digits. 0 where all is zero.
     pub fn relative_error(self) -> f64 {
-        let ratio = (self.differences / self.numbers).sqrt();
-        if ratio.is_nan() { 0.0 } else { format!("{ratio:.3e}").parse().unwrap_or(ratio) }
+        root_of_ratio(self.differences, self.numbers)
     }
+
+    /// The same of the outputs, where the inputs are known.
+    pub fn output_error(self) -> Option<f64> {
+        (self.outputs > 0.0).then(|| root_of_ratio(self.output_differences, self.outputs))
+    }
+}
+
+/// To four digits, 0 where there is none.
+fn root_of_ratio(part: f64, whole: f64) -> f64 {
+    let ratio = (part / whole).sqrt();
+    if ratio.is_nan() { 0.0 } else { format!("{ratio:.3e}").parse().unwrap_or(ratio) }
 }
 
 impl Sum for Loss {
@@ -116,5 +132,7 @@ impl AddAssign for Loss {
     fn add_assign(&mut self, other: Loss) {
         self.differences += other.differences;
         self.numbers += other.numbers;
+        self.output_differences += other.output_differences;
+        self.outputs += other.outputs;
     }
 }

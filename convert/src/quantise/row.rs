@@ -87,11 +87,11 @@ fn most(scale: bf16, codes: &Codes) -> u8 {
 }
 
 /// The exponent of the power of two that is just not above `number`; 0 for 0.
-fn exponent(number: f32) -> i32 {
+pub(super) fn exponent(number: f32) -> i32 {
     let bits = f64::from(number).to_bits() >> 52; // in f64 all f32 are normal
     if number == 0.0 { 0 } else { bits as i32 - 1023 }
 }
 
-fn power_of_two(exponent: i32) -> f64 {
+pub(super) fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52) // no f32 is too far from 1
 }

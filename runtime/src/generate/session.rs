@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use super::generator::{GenerateOptions, Generator};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
-use crate::model::{Fast, Forward, KvDtype, Model, Overflow};
+use crate::model::{Activations, Fast, Forward, KvDtype, Model, Overflow};
 use crate::pool::Pool;
 
 /// Most threads a session may ask for.
@@ -150,6 +150,12 @@ impl Session {
     /// Appends `tokens` and calls `each` with every one's index in `tokens` and the logits after it, `[vocab_size]`.
     pub fn feed_all(&mut self, tokens: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<()> {
         self.forward.feed_all(tokens, &mut each)
+    }
+
+    /// Appends `tokens` and shows `see` what every matrix is multiplied with on the way, in the order of the products, for
+    /// at most 256 tokens at a time: for whoever studies or quantises a model.
+    pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
+        self.forward.feed_observed(tokens, &mut see)
     }
 
     /// Appends `prompt` and generates what comes after it. The work is done as the iterator is asked for tokens.

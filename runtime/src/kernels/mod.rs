@@ -184,6 +184,19 @@ impl Kernels {
         }
     }
 
+    /// `y += w x`, as the products of models with f32 matrices: each element's chain of fused multiply-adds goes on from what
+    /// is in `y`, in the order of the inputs. The calling thread does it; for whoever prepares matrices.
+    ///
+    /// `w`: `[panels][inputs][16]`, `x`: `[inputs/16, rounded up][rows][16]`, `y`: `[panels][rows][16]`.
+    ///
+    /// # Panics
+    /// If the lengths are not those.
+    pub fn add_product(self, w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32]) {
+        if inputs > 0 && rows > 0 {
+            self.matmul(Panels { data: Elements::F32(w), inputs }, x, rows, y, true);
+        }
+    }
+
     /// Rounds activations to whole numbers times a scale, for [`Kernels::matmul_quantised`]: the blocks of 32 inputs for all
     /// `rows` rows, from the `first` such block on.
     ///

@@ -4,6 +4,7 @@
 //! Activations are `[features/16][rows][16]`, one row per token, see [`crate::kernels`].
 
 use super::Model;
+use super::activations::{Activations, Observer};
 use super::attention::Attention;
 use super::fast::{self, Fast, Rounding};
 use super::kv_cache::{BLOCK, KvCache, KvDtype};
@@ -11,6 +12,7 @@ use super::rope::Rope;
 use super::scratch::{Buffer, Scratch, padded};
 use super::team::Team;
 use crate::error::{Error, Result};
+use crate::format::Kind;
 use crate::kernels::{Kernels, LANES};
 use crate::pool::Pool;
 
@@ -161,7 +163,7 @@ impl Forward {
         while !rest.is_empty() {
             let tokens = self.next_pass(&mut rest);
             rows = tokens.len();
-            self.pass(tokens)?;
+            self.pass(tokens, &mut |_| {})?;
         }
         self.logits(rows, rows - 1, 1)?;
         Ok(&self.scratch.logits[..self.model.config().vocab_size])
@@ -174,7 +176,7 @@ impl Forward {
         let (mut rest, mut done) = (tokens, 0);
         while !rest.is_empty() {
             let tokens = self.next_pass(&mut rest);
-            self.pass(tokens)?;
+            self.pass(tokens, &mut |_| {})?;
             for first in (0..tokens.len()).step_by(LOGITS_ROWS) {
                 let count = LOGITS_ROWS.min(tokens.len() - first);
                 self.logits(tokens.len(), first, count)?;
@@ -185,6 +187,21 @@ impl Forward {
                 }
             }
             done += tokens.len();
+        }
+        Ok(())
+    }
+
+    /// Appends `tokens` to the sequence and shows `see` what every matrix is multiplied with.
+    pub(crate) fn feed_observed(&mut self, tokens: &[u32], see: &mut Observer) -> Result<()> {
+        self.check(tokens)?;
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let tokens = self.next_pass(&mut rest);
+            self.pass(tokens, see)?;
+            let Forward { model, team, scratch: s, .. } = self;
+            let (weight, eps, rows) = (model.norm(), model.config().rms_norm_eps, tokens.len());
+            team.rms_norm(&s.x, weight, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Activations { kind: Kind::LmHead, layer: None, rows, panels: &s.normed });
         }
         Ok(())
     }
@@ -205,8 +222,9 @@ impl Forward {
         }
     }
 
-    /// One pass over the layers: leaves the residual stream of `tokens` in `x`, and their keys and values in the cache.
-    fn pass(&mut self, tokens: &[u32]) -> Result<()> {
+    /// One pass over the layers: leaves the residual stream of `tokens` in `x`, and their keys and values in the cache, and
+    /// shows `see` what each layer's matrices are multiplied with.
+    fn pass(&mut self, tokens: &[u32], see: &mut Observer) -> Result<()> {
         let Forward { model, team, cache, tokens: before, rope, scratch: s, is_rounded, .. } = self;
         let (config, position, rows) = (model.config(), before.len(), tokens.len());
         s.resize(config, rows)?;
@@ -221,14 +239,19 @@ impl Forward {
         for layer in 0..config.num_hidden_layers {
             let weights = model.layer(layer);
             let eps = config.rms_norm_eps;
+            let mut see = |kind, panels: &[f32]| see(Activations { kind, layer: Some(layer), rows, panels });
             // x += o_proj(attention(qkv_proj(norm(x))))
             team.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Kind::QkvProj, &s.normed);
             team.project(weights.qkv_proj, weights.qkv_bias, &s.normed, rows, &mut s.qkv);
             Attention { config, weights: &weights, team, cache, rope, layer, position, rows }.run(s)?;
+            see(Kind::OProj, &s.attention);
             team.project_add(weights.o_proj, weights.o_bias, &s.attention, rows, &mut s.x, &mut s.workers);
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
             team.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Kind::GateUpProj, &s.normed);
             team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
+            see(Kind::DownProj, &s.hidden);
             team.project_add(weights.down_proj, None, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
         before.extend_from_slice(tokens);

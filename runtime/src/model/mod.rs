@@ -1,5 +1,6 @@
 //! A model: the blob, checked once, and the forward pass over it.
 
+mod activations;
 mod attention;
 mod fast;
 mod forward;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::activations::Activations;
 pub use self::fast::Fast;
 pub(crate) use self::forward::Forward;
 pub use self::forward::Overflow;

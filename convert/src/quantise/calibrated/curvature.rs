@@ -1,0 +1,109 @@
+//! What a matrix's errors cost: how much each two inputs go together.
+
+use rayon::prelude::*;
+use smolrun::Kernels;
+use smolrun::format::BLOCK;
+
+use super::factor::inverse_factor;
+use super::lanes::Strips;
+
+/// The mean of `x transpose(x)` over inputs `x` of a matrix, or a part of it: a row's errors `d` cost its output the mean
+/// square `transpose(d) moments d`.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// Inputs of the matrix.
+    pub columns: usize,
+    /// Rows of `columns` numbers, symmetric.
+    pub numbers: Vec<f32>,
+    /// What is added to the diagonal where the errors of early columns are made up for by later ones.
+    pub damping: f64,
+}
+
+/// The same in the order of work, whole blocks of it: those columns first that cost most.
+#[derive(Debug)]
+pub(super) struct Curvature {
+    /// The blocks of 32 columns, in the order of work.
+    pub(super) block_order: Vec<usize>,
+    /// The column at each place of work; some may be beyond the matrix's.
+    pub(super) order: Vec<usize>,
+    /// The moments.
+    pub(super) moments: Strips,
+    /// For each place, how much of the errors in earlier ones it has to make up for; 0 elsewhere.
+    pub(super) carry: Strips,
+    /// What multiplies them.
+    pub(super) kernels: Kernels,
+    /// For each place, what the square of an error there costs when all later columns have made up for it.
+    pub(super) costs: Vec<f32>,
+}
+
+impl Curvature {
+    /// `None` where the moments are not finite, or all zero.
+    pub(super) fn new(moments: &Moments, kernels: Kernels) -> Option<Curvature> {
+        let mean = mean_diagonal(moments);
+        if !(mean > 0.0 && moments.numbers.iter().all(|number| number.is_finite())) {
+            return None;
+        }
+        let (block_order, order) = orders(moments);
+        let at = |place: usize, other: usize| {
+            let (row, column) = (order[place], order[other]);
+            let is_inside = row.max(column) < moments.columns;
+            if is_inside { moments.numbers[row * moments.columns + column] } else { 0.0 }
+        };
+        let size = order.len();
+        let mut damping = moments.damping;
+        let factor = loop {
+            let damped = |row, column| f64::from(at(row, column)) + if row == column { damping } else { 0.0 };
+            let h =
+                (0..size * size).into_par_iter().map(|index| damped(index / size, index % size)).collect();
+            match inverse_factor(h, size) {
+                Some(factor) => break factor,
+                // As it grows, this ends: a matrix with a large enough diagonal is positive definite.
+                None => damping = damping.max(f64::from(mean) * 1e-6) * 10.0,
+            }
+        };
+        let carried = |row: usize, column: usize| match row > column {
+            true => (factor[row * size + column] / factor[column * size + column]) as f32,
+            false => 0.0,
+        };
+        Some(Curvature {
+            moments: Strips::new(size, at),
+            carry: Strips::new(size, carried),
+            kernels,
+            costs: (0..size).map(|place| factor[place * size + place].powi(-2) as f32).collect(),
+            block_order,
+            order,
+        })
+    }
+
+    /// Columns, rounded up to whole blocks.
+    pub(super) fn places(&self) -> usize {
+        self.order.len()
+    }
+}
+
+fn mean_diagonal(moments: &Moments) -> f32 {
+    let diagonal = (0..moments.columns).map(|column| diagonal(moments, column));
+    (diagonal.map(f64::from).sum::<f64>() / moments.columns as f64) as f32
+}
+
+/// What a column costs, 0 beyond the matrix's.
+fn diagonal(moments: &Moments, column: usize) -> f32 {
+    if column < moments.columns { moments.numbers[column * moments.columns + column] } else { 0.0 }
+}
+
+/// The blocks, and the columns, of which those of a block stay together: in either, those first that cost most.
+fn orders(moments: &Moments) -> (Vec<usize>, Vec<usize>) {
+    let columns_of = |block: usize| block * BLOCK..(block + 1) * BLOCK;
+    let costs: Vec<f32> = (0..moments.columns.div_ceil(BLOCK))
+        .map(|block| columns_of(block).map(|column| diagonal(moments, column)).sum())
+        .collect();
+    let mut blocks: Vec<usize> = (0..costs.len()).collect();
+    blocks.sort_by(|&a, &b| costs[b].total_cmp(&costs[a])); // stable
+    let columns = blocks.iter().flat_map(|&block| {
+        let mut columns: Vec<usize> = columns_of(block).collect();
+        columns.sort_by(|&a, &b| diagonal(moments, b).total_cmp(&diagonal(moments, a)));
+        columns
+    });
+    let columns = columns.collect();
+    (blocks, columns)
+}

@@ -1,0 +1,60 @@
+//! Codes changed one after the other, each to the one that costs least as all others are.
+
+use smolrun::format::{BLOCK, PANEL};
+
+use super::super::codes::Codes;
+use super::curvature::Curvature;
+use super::lanes::{Lanes, lanes};
+use super::state::State;
+
+/// Leaves in `work` the errors' products with the moments: half the gradient of the cost, with the other sign.
+pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
+    states.iter_mut().for_each(|state| state.work.fill([0.0; PANEL]));
+    for block in 0..curvature.block_order.len() {
+        for state in &mut *states {
+            let errors = state.errors(block);
+            curvature.moments.add_product(curvature.kernels, block, &errors, 0, &mut state.work);
+        }
+    }
+}
+
+/// One sweep over all columns, `work` being the gradient, which is kept so.
+pub(super) fn sweep(codes: &Codes, curvature: &Curvature, states: &mut [State]) {
+    for block in 0..curvature.block_order.len() {
+        let place = |row: usize| block * BLOCK + row;
+        let moments: [[f32; BLOCK]; BLOCK] = std::array::from_fn(|row| {
+            std::array::from_fn(|column| curvature.moments.at(place(row), place(column)))
+        });
+        for state in &mut *states {
+            let changes = sweep_block(codes, &moments, state, block);
+            curvature.moments.add_product(curvature.kernels, block, &changes, 0, &mut state.work);
+        }
+    }
+}
+
+/// One sweep over a block. Returns by how much each error changed.
+fn sweep_block(
+    codes: &Codes,
+    moments: &[[f32; BLOCK]; BLOCK],
+    state: &mut State,
+    block: usize,
+) -> [Lanes; BLOCK] {
+    let scale = state.scale(block);
+    let mut changes = [[0.0; PANEL]; BLOCK];
+    for (column, moments) in moments.iter().enumerate() {
+        let own = moments[column];
+        if own <= 0.0 {
+            continue; // its codes cost nothing
+        }
+        let mut gradient = state.work[block * BLOCK + column];
+        for (change, &moment) in changes.iter().zip(&moments[..column]) {
+            gradient = lanes(|lane| gradient[lane] + change[lane] * moment);
+        }
+        let value = state.values[block][column];
+        let wanted = lanes(|lane| value[lane] + gradient[lane] / (own * scale[lane]));
+        let nearest = codes.nearest_in_lanes(&wanted);
+        changes[column] = lanes(|lane| (value[lane] - nearest[lane]) * scale[lane]);
+        state.values[block][column] = nearest;
+    }
+    changes
+}

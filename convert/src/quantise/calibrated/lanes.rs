@@ -1,0 +1,53 @@
+//! Sixteen rows side by side: one number of each, as in a panel.
+
+use rayon::prelude::*;
+use smolrun::Kernels;
+use smolrun::format::{BLOCK, PANEL};
+
+/// A number of each row.
+pub(super) type Lanes = [f32; PANEL];
+
+/// What `term` makes of each row.
+pub(super) fn lanes(term: impl FnMut(usize) -> f32) -> Lanes {
+    std::array::from_fn(term)
+}
+
+/// A symmetric matrix in strips of 16 columns, `[columns/16][rows][16]`.
+#[derive(Debug)]
+pub(super) struct Strips {
+    rows: usize,
+    numbers: Vec<[f32; PANEL]>,
+}
+
+impl Strips {
+    /// Of so many rows and columns, a multiple of 16.
+    pub(super) fn new(size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
+        let line = |index: usize| (index % size, index / size * PANEL);
+        let lines = (0..size / PANEL * size).into_par_iter().map(line);
+        let numbers =
+            lines.map(|(row, first)| std::array::from_fn(|column| at(row, first + column))).collect();
+        Strips { rows: size, numbers }
+    }
+
+    /// What is at a row and column.
+    pub(super) fn at(&self, row: usize, column: usize) -> f32 {
+        self.numbers[column / PANEL * self.rows + row][column % PANEL]
+    }
+
+    /// `to[k] += sum over the columns j of block of from[j] * strips[k][j]`, for the rows k from `first` on; fused, in the
+    /// order of j.
+    pub(super) fn add_product(
+        &self,
+        kernels: Kernels,
+        block: usize,
+        from: &[Lanes; BLOCK],
+        first: usize,
+        to: &mut [Lanes],
+    ) {
+        for (half, from) in from.as_chunks::<PANEL>().0.iter().enumerate() {
+            let strip = &self.numbers[(block * BLOCK / PANEL + half) * self.rows..][first..self.rows];
+            let (from, strip) = (from.as_flattened(), strip.as_flattened());
+            kernels.add_product(from, PANEL, strip, to.len(), to.as_flattened_mut());
+        }
+    }
+}
