@@ -145,12 +145,10 @@ async function send(text) {
     answer.end({ length: 'It stopped at the longest answer of the settings.', context: 'The context is full.' }[
       generation.finishReason
     ]);
-    say('The answer is complete.');
   } catch (error) {
     const isStopped = error.code === 'ABORTED' || error.code === 'CLOSED';
     answer.end(isStopped ? 'Stopped.' : undefined);
-    if (isStopped) say('Stopped.');
-    else showProblem(error);
+    if (!isStopped) showProblem(error);
   } finally {
     if (answering === stop) answering = undefined;
     showSend();

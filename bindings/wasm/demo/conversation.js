@@ -75,7 +75,7 @@ export class Conversation {
   }
 
   get #view() {
-    return this.#log.parentElement;
+    return this.#log.closest('main');
   }
 
   #isAtEnd() {

@@ -1,7 +1,7 @@
 // Keeps the page itself for the next visit, so that it needs no network. (The models' parts keep themselves.)
 //
 // scripts/build_web.sh writes the version, a hash of all files, and their names: one version is installed as a whole, and
-// never mixed with another.
+// never mixed with another. A new one waits until no page of the old one is open.
 const VERSION = 'development';
 const FILES = [];
 const PREFIX = 'smolrun-page-';
@@ -15,7 +15,6 @@ self.addEventListener('fetch', (event) => {
 async function install() {
   const cache = await caches.open(PREFIX + VERSION);
   await cache.addAll(FILES.map((file) => new Request(file, { cache: 'no-cache' })));
-  await self.skipWaiting();
 }
 
 async function activate() {

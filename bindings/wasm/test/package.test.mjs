@@ -1,21 +1,40 @@
 // The package in Chromium: what it loads, refuses, and computes.
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
-import { dist, distance, launch, PATIENCE_MS, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import { dist, distance, launch, PATIENCE_MS, real, smolrun, talesF32, talesQ4 } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const BLANK = new URL('./blank.html', import.meta.url).pathname;
 const MANIFEST = '/models/tales-4m/manifest.json';
 const TEXT = 'Once upon a time there was a king, 7 ravens and a café.';
 
-let server, browser, page;
+/** A manifest of more than 32 bits can address. */
+const HUGE = {
+  name: 'huge',
+  bytes: 160 * 32e6,
+  files: Array(160).fill({ path: 'x', bytes: 1, sha256: '0'.repeat(64), encoding: 'identity', blobBytes: 32e6 }),
+};
+
+let server, browser, page, folder;
 
 before(async () => {
-  server = await serve(dist, { '/blank.html': BLANK, '/tales-f32.bin': talesF32, '/tales-q4.bin': talesQ4 });
+  folder = await mkdtemp(join(tmpdir(), 'smolrun-test-'));
+  const huge = join(folder, 'huge.json');
+  await writeFile(huge, JSON.stringify(HUGE));
+  server = await serve(dist, {
+    '/blank.html': BLANK,
+    '/huge.json': huge,
+    '/tales-f32.bin': talesF32,
+    '/tales-q4.bin': talesQ4,
+  });
 });
-after(() => server.close());
+after(async () => {
+  server.close();
+  await rm(folder, { recursive: true });
+});
 
 // Each test has a browser profile of its own, and so nothing in its cache.
 beforeEach(async (context) => {
@@ -83,7 +102,7 @@ test('greedy tokens of q4 are the native ones, and so are drawn ones', async () 
   }
 });
 
-test('a second load needs no part from the network, and with it cut none at all', async () => {
+test('a second load needs no part from the network', async () => {
   const load = () =>
     page.evaluate(async (manifest) => {
       let last;
@@ -98,20 +117,27 @@ test('a second load needs no part from the network, and with it cut none at all'
   assert.equal(second.cached, second.total);
   const wanted = await parts();
   assert.deepEqual(server.fetched.filter((path) => wanted.includes(path)), []);
-  server.cut();
-  try {
-    // The module itself comes from the browser's cache or a service worker; here only the model is meant.
-    const manifest = await page.evaluate(async () => {
-      const root = await navigator.storage.getDirectory();
-      const folder = await root.getDirectoryHandle('smolrun');
-      const names = [];
-      for await (const name of (await folder.getDirectoryHandle('parts')).keys()) names.push(name);
-      return names.length;
-    });
-    assert.equal(manifest, wanted.length);
-  } finally {
-    server.cut(false);
-  }
+});
+
+test('a load that was cut off goes on where it was', async () => {
+  const manifest = `/models/${real}/manifest.json`;
+  server.answerOnly(20); // the module, the worker's scripts, the manifest, and some of the parts
+  const failed = await page.evaluate((manifest) => failure(Smol.load(manifest)), manifest);
+  server.answerOnly(Infinity);
+  assert.equal(failed.code, 'NETWORK');
+  const begun = server.fetched.filter((path) => path.includes('part-')).length;
+  assert.ok(begun > 0, 'some parts were asked for');
+  server.fetched.length = 0;
+  const { progress, ids } = await page.evaluate(async (manifest) => {
+    let progress;
+    const model = await Smol.load(manifest, { onProgress: (now) => (progress = now) });
+    const ids = Array.from(await model.tokenize('Hello'));
+    model.close();
+    return { progress, ids };
+  }, manifest);
+  assert.ok(progress.cached > 0 && progress.cached < progress.total, `${progress.cached} of ${progress.total}`);
+  assert.equal(progress.loaded, progress.total);
+  assert.equal(ids.length, 1);
 });
 
 test('a tampered part is refused by name, and not kept', async () => {
@@ -202,6 +228,9 @@ test('errors have a code and say what is wrong', async () => {
     };
     model.close();
     failures.closed = await failure(model.tokenize('Hello'));
+    failures.huge = await failure(Smol.load('/huge.json'));
+    WebAssembly.validate = () => false;
+    failures.old = await failure(Smol.load(manifest));
     return failures;
   }, MANIFEST);
   const codes = Object.fromEntries(Object.entries(found).map(([name, error]) => [name, error?.code]));
@@ -219,5 +248,7 @@ test('errors have a code and say what is wrong', async () => {
     long: 'CONTEXT_FULL',
     id: 'BAD_ARGUMENT',
     closed: 'CLOSED',
+    huge: 'OUT_OF_MEMORY',
+    old: 'NO_SIMD',
   });
 });

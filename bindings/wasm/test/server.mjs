@@ -20,10 +20,12 @@ export async function serve(root, extra = {}) {
   const tampered = new Set();
   const reports = [];
   let isOff = false;
+  let left = Infinity;
 
   const server = createServer(async (request, response) => {
     const path = decodeURIComponent(new URL(request.url, 'http://localhost').pathname);
-    if (isOff) return response.destroy();
+    if (isOff || left <= 0) return response.destroy();
+    left -= 1;
     fetched.push(path);
     if (request.method === 'POST') return receive(request, response, reports);
     const file = extra[path] ?? join(root, normalize(path.endsWith('/') ? `${path}index.html` : path));
@@ -49,6 +51,10 @@ export async function serve(root, extra = {}) {
     cut: (off = true) => {
       isOff = off;
       if (off) server.closeAllConnections();
+    },
+    /** Answers so many requests more, and then nobody. */
+    answerOnly: (requests) => {
+      left = requests;
     },
     close: () => {
       server.closeAllConnections();

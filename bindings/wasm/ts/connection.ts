@@ -94,7 +94,8 @@ function browserLine(listener: (event: Event) => void, failed: (error: unknown) 
 async function nodeLine() {
   const { Worker } = await workerThreads();
   return (listener: (event: Event) => void, failed: (error: unknown) => void): Line => {
-    const worker = new Worker(new URL('./worker.js', import.meta.url));
+    // Flags of the program, such as --eval, are not the worker's.
+    const worker = new Worker(new URL('./worker.js', import.meta.url), { execArgv: [] });
     worker.on('message', (event) => listener(event as Event));
     worker.on('error', failed);
     return { send: (request) => worker.postMessage(request), end: () => void worker.terminate() };

@@ -1,7 +1,8 @@
 // smolrun: a small language model in the page.
 
 import { Connection } from './connection.js';
-import { SmolError } from './errors.js';
+import { SmolError, throwIfAborted } from './errors.js';
+import { compile } from './module.js';
 import { isNode, paths } from './node.js';
 import type { Source } from './protocol.js';
 import { Generation } from './text.js';
@@ -40,9 +41,11 @@ export class Smol {
       const reason = 'threads need a cross-origin isolated page and a build with threads';
       throw new SmolError('NOT_ISOLATED', `${threads} threads were asked for, and there is one: ${reason}`);
     }
+    throwIfAborted(signal);
     const connection = await Connection.open();
     try {
-      const info = await connection.call('load', [await toSource(source), cache], { onProgress, signal });
+      const asked = [await toSource(source), await compile(), cache] as const;
+      const info = await connection.call('load', [...asked], { onProgress, signal });
       return new Smol(connection, info);
     } catch (error) {
       connection.end(SmolError.from(error));

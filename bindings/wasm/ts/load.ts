@@ -3,14 +3,14 @@
 import { SmolError } from './errors.js';
 import { isFile, networkError, request, stream } from './fetch.js';
 import type { Manifest } from './manifest.js';
-import { start, type Module } from './module.js';
+import type { Compiled } from './module.js';
 import { fileSystem } from './node.js';
 import { loadManifest, loadParts, Tally } from './parts.js';
 import type { Source } from './protocol.js';
 import { Store } from './store.js';
 import { Target } from './target.js';
 import type { ModelInfo, Progress } from './types.js';
-import { BlobBuffer, Engine } from './wasm/smolrun_wasm.js';
+import { BlobBuffer, Engine, initSync } from './wasm/smolrun_wasm.js';
 
 /** A model that is ready. */
 export interface Loaded {
@@ -21,29 +21,39 @@ export interface Loaded {
 
 type Report = (progress: Progress) => void;
 
-export async function load(source: Source, cache: boolean, signal: AbortSignal, report: Report): Promise<Loaded> {
-  const module = start();
-  module.catch(() => undefined); // awaited below, unless something else fails first
+/** A module that runs. */
+interface Module {
+  readonly build: Compiled['build'];
+  readonly memory: WebAssembly.Memory;
+}
+
+export async function load(
+  source: Source,
+  compiled: Compiled,
+  cache: boolean,
+  signal: AbortSignal,
+  report: Report,
+): Promise<Loaded> {
+  const module = { build: compiled.build, memory: initSync({ module: compiled.module }).memory };
   switch (source.kind) {
     case 'manifest':
       return loadFromManifest(source.url, cache, module, signal, report);
     case 'blob':
-      return loadFromUrl(source.url, await module, signal, report);
+      return loadFromUrl(source.url, module, signal, report);
     case 'file':
-      return loadFromStream(source.file.stream(), source.file.size, await module, report);
+      return loadFromStream(source.file.stream(), source.file.size, module, report);
   }
 }
 
 async function loadFromManifest(
   url: string,
   cache: boolean,
-  starting: Promise<Module>,
+  module: Module,
   signal: AbortSignal,
   report: Report,
 ): Promise<Loaded> {
   const store = cache ? await Store.open() : undefined;
   const manifest = await loadManifest(url, store, signal);
-  const module = await starting;
   return fill(manifest.bytes, module, manifest, (target) =>
     loadParts(manifest, url, store, target, signal, report),
   );

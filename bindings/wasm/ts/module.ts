@@ -1,27 +1,24 @@
-// The WebAssembly module: the build that runs here, compiled and started.
+// The WebAssembly module: the build that runs here. The page compiles it while its worker starts.
 
 import { SmolError } from './errors.js';
 import { detectBuild, type Build } from './features.js';
 import { networkError } from './fetch.js';
 import { fileSystem, isNode } from './node.js';
-import { initSync } from './wasm/smolrun_wasm.js';
 
-export interface Module {
+/** A module that is compiled; it can be sent to a worker. */
+export interface Compiled {
   readonly build: Build;
-  readonly memory: WebAssembly.Memory;
+  readonly module: WebAssembly.Module;
 }
 
-/** Starts the module, once in each worker. */
-export async function start(): Promise<Module> {
+export async function compile(): Promise<Compiled> {
   const build = detectBuild();
-  const module = await compile(new URL(`./wasm/smolrun_${build}.wasm`, import.meta.url));
-  return { build, memory: initSync({ module }).memory };
-}
-
-async function compile(url: URL): Promise<WebAssembly.Module> {
+  const url = new URL(`./wasm/smolrun_${build}.wasm`, import.meta.url);
   try {
-    if (isNode) return await WebAssembly.compile(await (await fileSystem()).readFile(url));
-    return await WebAssembly.compileStreaming(fetch(url));
+    const module = isNode
+      ? await WebAssembly.compile(await (await fileSystem()).readFile(url))
+      : await WebAssembly.compileStreaming(fetch(url));
+    return { build, module };
   } catch (error) {
     if (error instanceof RangeError) throw new SmolError('OUT_OF_MEMORY', error.message, { cause: error });
     throw networkError(url.href, error);

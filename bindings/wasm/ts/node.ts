@@ -8,7 +8,7 @@ export interface NodeWorker {
 }
 
 interface WorkerThreads {
-  Worker: new (url: URL) => NodeWorker;
+  Worker: new (url: URL, options: { execArgv: string[] }) => NodeWorker;
   parentPort: NodeWorker | null;
 }
 

@@ -1,6 +1,7 @@
 // What a page and its worker say to each other.
 
 import type { ErrorCode } from './errors.js';
+import type { Compiled } from './module.js';
 import type { FinishReason, GenerateOptions, GenerationStats, Message, ModelInfo, Progress } from './types.js';
 
 /** Where a blob comes from, as far as it can be sent to a worker. */
@@ -8,7 +9,7 @@ export type Source = { kind: 'manifest' | 'blob'; url: string } | { kind: 'file'
 
 /** What a worker can be asked, with what it answers. */
 export interface Calls {
-  load(source: Source, cache: boolean): ModelInfo;
+  load(source: Source, compiled: Compiled, cache: boolean): ModelInfo;
   tokenize(text: string, special: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   logits(ids: Uint32Array): Float32Array;

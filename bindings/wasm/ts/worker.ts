@@ -46,8 +46,8 @@ type Handlers = {
 };
 
 const handlers: Handlers = {
-  async load({ id, signal }, source, cache) {
-    loaded = await load(source, cache, signal, (progress) => page.send({ id, type: 'progress', progress }));
+  async load({ id, signal }, source, compiled, cache) {
+    loaded = await load(source, compiled, cache, signal, (progress) => page.send({ id, type: 'progress', progress }));
     return loaded.info;
   },
   tokenize: (_, text, special) => model().engine.tokenize(text, special),

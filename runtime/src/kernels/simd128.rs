@@ -37,6 +37,16 @@ fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
     return f32x4_add(f32x4_mul(a, b), sum);
 }
 
+/// `values[i]` for each of `bytes`, which are all below 16. The relaxed instruction, which says nothing of others, is one on
+/// x86 where the plain one is two.
+#[inline(always)]
+fn swizzle(values: v128, bytes: v128) -> v128 {
+    #[cfg(target_feature = "relaxed-simd")]
+    return i8x16_relaxed_swizzle(values, bytes);
+    #[cfg(not(target_feature = "relaxed-simd"))]
+    return u8x16_swizzle(values, bytes);
+}
+
 // SAFETY of every `unsafe` below: each load or store touches 4 elements of an array of 16, from 0, 4, 8 or 12.
 impl Simd for Simd128 {
     type Lanes = [v128; 4];
@@ -134,7 +144,7 @@ impl Integers for Simd128 {
     fn look_up(self, values: &[i8; 16], bytes: [v128; 4]) -> [v128; 4] {
         // SAFETY: see above.
         let values = unsafe { v128_load(values.as_ptr().cast()) };
-        bytes.map(|bytes| u8x16_swizzle(values, bytes))
+        bytes.map(|bytes| swizzle(values, bytes))
     }
 
     #[inline(always)]
