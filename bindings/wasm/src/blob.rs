@@ -1,6 +1,5 @@
 //! The memory that a blob is put together in.
 
-use js_sys::Uint8Array;
 use smolrun::Error;
 use smolrun::storage::AlignedBuf;
 use wasm_bindgen::prelude::*;
@@ -22,16 +21,7 @@ impl BlobBuffer {
             .ok_or_else(|| to_js(Error::OutOfMemory { what: "the blob", bytes }))
     }
 
-    /// Copies `bytes` to `offset`; false, and nothing is copied, if they do not fit there.
-    pub fn write(&mut self, offset: f64, bytes: &Uint8Array) -> bool {
-        let start = offset as usize;
-        let end = start.checked_add(bytes.length() as usize);
-        let Some(place) = end.and_then(|end| self.0.get_mut(start..end)) else { return false };
-        bytes.copy_to(place);
-        true
-    }
-
-    /// Where it begins in the module's memory.
+    /// Where it begins in the module's memory: the page writes there itself.
     #[wasm_bindgen(getter)]
     pub fn pointer(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()

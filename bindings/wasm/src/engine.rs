@@ -105,8 +105,8 @@ impl Engine {
         self.session.keep_common_prefix(ids)
     }
 
-    /// Runs some of `ids` after what the sequence has of them, and returns how many it has then. What is left is less than
-    /// two rounds' and [`Engine::begin`]'s when the number stays as it was.
+    /// Runs some of `ids` after what the sequence has of them, and returns how many it has then. When the number stays as
+    /// it was, the few that are left are for [`Engine::begin`].
     pub fn prefill(&mut self, ids: &[u32]) -> Result<usize, JsValue> {
         let position = self.session.position();
         let end = position + PREFILL_TOKENS;

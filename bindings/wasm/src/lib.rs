@@ -1,6 +1,6 @@
 //! smolrun for WebAssembly: what the TypeScript package calls from its worker.
 //!
-//! One module runs one model. The page gets a [`Blob`] of the file's length, writes the file into it wherever its parts
+//! One module runs one model. The page gets a [`BlobBuffer`] of the file's length, writes the file into it wherever its parts
 //! arrive, and makes an [`Engine`] of it: the weights are never anywhere else.
 
 mod blob;

@@ -1,6 +1,6 @@
 // Token after token, with looks at the worker's messages in between.
 
-import { aborted, throwIfAborted } from './errors.js';
+import { throwIfAborted } from './errors.js';
 import type { Loaded } from './load.js';
 import { isNode } from './node.js';
 import type { Piece } from './protocol.js';
@@ -53,7 +53,7 @@ function encode(engine: Engine, prompt: string | Message[]): Uint32Array {
 async function prefill(engine: Engine, ids: Uint32Array, signal: AbortSignal): Promise<void> {
   for (let before = -1, position = 0; position !== before; ) {
     await look();
-    if (signal.aborted) throw aborted();
+    throwIfAborted(signal);
     before = position;
     position = engine.prefill(ids);
   }

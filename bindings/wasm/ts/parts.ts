@@ -1,6 +1,6 @@
 // A blob in parts: each is checked when it has arrived, put in its place, and kept for the next visit.
 
-import { aborted, SmolError } from './errors.js';
+import { SmolError, throwIfAborted } from './errors.js';
 import { fetchBytes, fetchText, stream } from './fetch.js';
 import { sha256 } from './hash.js';
 import { parseManifest, type Manifest, type Part } from './manifest.js';
@@ -62,7 +62,7 @@ export async function loadParts(
 
 async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
   const { store, target, signal, tally } = load;
-  if (signal.aborted) throw aborted();
+  throwIfAborted(signal);
   if (await store?.readPart(part.sha256, target.view(place))) {
     tally.add(part.blobBytes, true);
     return;

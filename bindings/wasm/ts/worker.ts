@@ -1,13 +1,13 @@
 // The worker: one model, one request after the other.
 
-import { SmolError } from './errors.js';
+import { SmolError, throwIfAborted } from './errors.js';
 import { generate } from './generation.js';
 import { load, type Loaded } from './load.js';
 import { isNode, workerThreads } from './node.js';
 import type { Calls, Event, Method, Request } from './protocol.js';
 
 interface Page {
-  send(event: Event, transfer?: ArrayBuffer[]): void;
+  send(event: Event): void;
   listen(listener: (request: Request) => void): void;
 }
 
@@ -30,7 +30,7 @@ page.listen((request) => {
 
 async function answer({ id, method, args }: Request & { method: Method }, signal: AbortSignal): Promise<void> {
   try {
-    if (signal.aborted) throw new SmolError('ABORTED', 'the operation was aborted');
+    throwIfAborted(signal);
     const handle = handlers[method] as (context: Context, ...args: unknown[]) => unknown;
     page.send({ id, type: 'result', value: await handle({ id, signal }, ...args) });
   } catch (error) {
