@@ -81,6 +81,7 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
     let mut bindings = tensor_map::bind(&model.config, model.extras, &source)?;
     options.weights.assign(&mut bindings)?;
+    let texts = Texts::read(options, &bindings)?;
     let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
 
     let mut tables = vec![
@@ -92,7 +93,27 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     tables.extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
     let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
     let work = Work { options, progress, source: &source, tables, tied: model.config.tie_word_embeddings };
-    work.write(bindings, metadata)
+    work.write(bindings, metadata, &texts)
+}
+
+/// What the model is to read, before anything that takes long.
+struct Texts {
+    /// To calibrate on.
+    calibration: Option<Text>,
+    /// To compare the blob and the checkpoint on.
+    report: Option<Text>,
+}
+
+impl Texts {
+    fn read(options: &Options, bindings: &[Binding]) -> Result<Texts> {
+        let Options { weights, calibration, report, .. } = options;
+        let calibration = if is_quantised(bindings) { calibration.text(weights)? } else { None };
+        Ok(Texts { calibration, report: report.as_deref().map(Text::read).transpose()? })
+    }
+}
+
+fn is_quantised(bindings: &[Binding]) -> bool {
+    bindings.iter().any(|binding| binding.dtype.code_bits().is_some())
 }
 
 /// A model in a temporary file.
@@ -125,26 +146,24 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Writes the blob.
-    fn write(&self, bindings: Vec<Binding>, mut metadata: Metadata) -> Result<Summary> {
-        let Options { weights, calibration, report, .. } = self.options;
-        let is_quantised = bindings.iter().any(|binding| binding.dtype.code_bits().is_some());
-        if is_quantised {
-            metadata.quantised_as(weights);
+    fn write(&self, bindings: Vec<Binding>, mut metadata: Metadata, texts: &Texts) -> Result<Summary> {
+        if is_quantised(&bindings) {
+            metadata.quantised_as(&self.options.weights);
         }
-        let text = if is_quantised { calibration.text(weights)? } else { None };
-        let report_text = report.as_deref().map(Text::read).transpose()?;
-        let exact = (text.is_some() || report_text.is_some()).then(|| self.exact(&bindings, &metadata));
-        let exact = exact.transpose()?;
-
+        let needs_exact = texts.calibration.is_some() || texts.report.is_some();
+        let exact = needs_exact.then(|| self.exact(&bindings, &metadata)).transpose()?;
+        if let (Some(text), Some(exact)) = (&texts.report, &exact) {
+            Report::check(&exact.model, text)?;
+        }
         let mut calibrated = calibrate::Sections::new();
-        if let (Some(text), Some(exact)) = (&text, &exact) {
+        if let (Some(text), Some(exact)) = (&texts.calibration, &exact) {
             calibrated = calibrate::quantise(self.source, &bindings, &exact.model, text, self.progress)?;
             metadata.calibrated_on(text);
         }
         let mut sections = self.sections(bindings, calibrated, metadata);
         let (mut temp, mut file_len) = self.write_temp(&sections)?;
         let mut found = None;
-        if let (Some(text), Some(exact)) = (&report_text, &exact) {
+        if let (Some(text), Some(exact)) = (&texts.report, &exact) {
             let report = Report::new(&open(&temp)?, &exact.model, text, self.progress)?;
             set_report(&mut sections, &report);
             (temp, file_len) = self.write_temp(&sections)?;

@@ -24,15 +24,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// An error if `text` is too short for one: minutes before [`Report::new`] would say so.
+    pub fn check(exact: &Model, text: &Text) -> Result<()> {
+        let check = || {
+            let tokens = tokens(exact, text)?;
+            let mut session = Session::new(exact, SessionOptions::default())?;
+            session.perplexity(&tokens, options(exact)).map(drop)
+        };
+        check().map_err(failed(text))
+    }
+
     /// Of `model`, made of what `exact` has as the checkpoint has it.
     pub fn new(model: &Model, exact: &Model, text: &Text, progress: &Progress) -> Result<Report> {
-        let failed = |source: smolrun::Error| Error::file(&text.path, source.to_string());
-        let options = PerplexityOptions::default();
-        let window = options.window.min(model.config().max_position_embeddings);
-        let comparison = compare(model, exact, text, options.window(window), progress).map_err(failed)?;
+        let comparison = compare(model, exact, text, progress).map_err(failed(text))?;
         Ok(Report {
             text: SourceRecord::new(&text.path, text.text.as_bytes()),
-            window,
+            window: options(model).window,
             tokens: comparison.perplexity.tokens,
             perplexity: comparison.perplexity.perplexity(),
             against_perplexity: comparison.reference.perplexity(),
@@ -54,14 +61,8 @@ impl Report {
     }
 }
 
-fn compare(
-    model: &Model,
-    exact: &Model,
-    text: &Text,
-    options: PerplexityOptions,
-    progress: &Progress,
-) -> smolrun::Result<Comparison> {
-    let tokens = model.tokenizer().encode(&text.text, SpecialTokens::AsText)?;
+fn compare(model: &Model, exact: &Model, text: &Text, progress: &Progress) -> smolrun::Result<Comparison> {
+    let (tokens, options) = (tokens(model, text)?, options(model));
     let session = |model| Session::new(model, SessionOptions::default());
     let (mut session, mut reference) = (session(model)?, session(exact)?);
     let window = options.window as u64;
@@ -72,4 +73,20 @@ fn compare(
         progress.add(window);
     }
     Ok(sum)
+}
+
+fn tokens(model: &Model, text: &Text) -> smolrun::Result<Vec<u32>> {
+    model.tokenizer().encode(&text.text, SpecialTokens::AsText)
+}
+
+/// Those of the program, with windows that fit the model.
+fn options(model: &Model) -> PerplexityOptions {
+    let options = PerplexityOptions::default();
+    let window = options.window.min(model.config().max_position_embeddings);
+    options.window(window)
+}
+
+/// For `map_err`.
+fn failed(text: &Text) -> impl Fn(smolrun::Error) -> Error + '_ {
+    |source| Error::file(&text.path, source.to_string())
 }
