@@ -38,7 +38,7 @@ readonly target=${CARGO_TARGET_DIR:-$PWD/target}
 readonly work=$target/web
 step() { printf '\n== %s\n' "$*" >&2; }
 
-install() { # COMMAND PACKAGE...
+need() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
     step "${*:2}, by apt"
     apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
@@ -54,8 +54,8 @@ install_wasm_bindgen() {
 }
 
 install_tools() {
-    install node nodejs
-    install npm npm
+    need node nodejs
+    need npm npm
     rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
     install_wasm_bindgen
     [[ -e $package/node_modules/.package-lock.json ]] || (cd "$package" && npm ci --no-audit --no-fund)

@@ -16,14 +16,14 @@ readonly work=${CARGO_TARGET_DIR:-$PWD/target}/web
 
 step() { printf '\n== %s\n' "$*" >&2; }
 
-install() { # COMMAND PACKAGE...
+need() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
     step "${*:2}, by apt"
     apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
 }
 
-install chromium chromium fonts-dejavu-core
-install firefox-esr firefox-esr
+need chromium chromium fonts-dejavu-core
+need firefox-esr firefox-esr
 [[ -e $real/model.safetensors ]] || scripts/fetch_model.sh smollm2-135m-instruct "$real"
 
 # As scripts/test.sh has built them.
