@@ -1,18 +1,19 @@
 //! Matrices quantised by what their inputs are: against all codes there are, and in whole blobs.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 use smol_tests::common::counting::Random;
 use smol_tests::common::{
-    Checkpoint, Outcome, Quantised, REAL, TALES, TempDir, TensorDtype, blob, chat_agreement, data, model_dir,
-    program, run, tales,
+    Checkpoint, Quantised, REAL, TALES, TempDir, TensorDtype, blob, chat_agreement, data, model_dir, run,
+    tales,
 };
 use smolconv::quantise::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
 use smolrun::format::Dtype;
-use smolrun::{Comparison, Kernels, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+use smolrun::{Kernels, Model};
+
+use crate::convert::{assert_same_on_any_threads, convert, inspect};
+use crate::perplexity::{compare, session, tokens};
 
 const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
 const EFFORT: Effort = Effort { rounds: 2, sweeps: 2 };
@@ -258,39 +259,16 @@ fn moments_that_say_nothing_are_refused() {
     }
 }
 
-fn convert(source: &Path, out: &Path, more: &[&str]) -> Outcome {
-    let mut args: Vec<_> = vec![source.as_os_str(), "-o".as_ref(), out.as_os_str()];
-    args.extend(more.iter().map(|arg| std::ffi::OsStr::new(*arg)));
-    run("smolconv", &args)
-}
-
-fn inspect(path: &Path) -> Value {
-    serde_json::from_str(&run("smolconv", &["inspect".as_ref(), path.as_os_str(), "--json".as_ref()]).stdout)
-        .unwrap()
-}
-
-/// Of the blob on the beginning of the text that perplexities are measured on.
-fn compare(found: &Path, expected: &Path, tokens: usize) -> Comparison {
-    let session = |path: &Path| Session::new(&Model::open(path).unwrap(), SessionOptions::default()).unwrap();
-    let (mut found, mut expected) = (session(found), session(expected));
-    let text = fs::read_to_string(data("ppl.txt")).unwrap();
-    let all = expected.model().tokenizer().encode(&text, SpecialTokens::AsText).unwrap();
-    let options = PerplexityOptions::default().window(512);
-    let windows = found.compare(&mut expected, &all[..tokens], options).unwrap();
-    windows.fold(Comparison::default(), |mut sum, window| {
-        sum += window.unwrap();
-        sum
-    })
-}
-
 #[test]
 fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     let temp = TempDir::new();
     let (nearest, calibrated) = (temp.join("nearest.bin"), temp.join("calibrated.bin"));
     assert_eq!(convert(&tales(), &nearest, &["--dtype", "q4", "--calibrate", "none"]).code, 0);
     assert_eq!(convert(&tales(), &calibrated, &["--dtype", "q4"]).code, 0);
-    let [nearest, calibrated] =
-        [nearest, calibrated].map(|path| compare(&path, &blob(TALES), 4096).mean_divergence());
+    let mut f32 = session(&blob(TALES));
+    let tokens = tokens(&f32);
+    let [nearest, calibrated] = [nearest, calibrated]
+        .map(|path| compare(&mut session(&path), &mut f32, &tokens[..4096], 512).mean_divergence());
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
@@ -321,19 +299,8 @@ fn smollm2_135m_in_q4_is_smaller_and_better_than_its_peers() {
 fn calibrated_bytes_do_not_depend_on_the_threads() {
     let (temp, checkpoint) = (TempDir::new(), Checkpoint::untied(TensorDtype::F32));
     checkpoint.write(&temp.join("model"));
-    let blobs = ["1", "2", "5"].map(|threads| {
-        let out = temp.join(threads);
-        let status = Command::new(program("smolconv"))
-            .env("RAYON_NUM_THREADS", threads)
-            .arg(temp.join("model"))
-            .arg("-o")
-            .arg(&out)
-            .args(["-q", "--dtype", "q4", "--keep", "down_proj=q6", "--keep", "o_proj=q8"])
-            .status();
-        assert!(status.unwrap().success());
-        fs::read(out).unwrap()
-    });
-    assert!(blobs[0] == blobs[1] && blobs[0] == blobs[2]);
+    let more = ["--dtype", "q4", "--keep", "down_proj=q6", "--keep", "o_proj=q8"];
+    assert_same_on_any_threads(&temp.join("model"), &more);
 }
 
 #[test]

@@ -17,7 +17,8 @@ use smolrun::storage::Storage;
 
 const DTYPES: [TensorDtype; 3] = [TensorDtype::Bf16, TensorDtype::F16, TensorDtype::F32];
 
-fn convert(source: &Path, out: &Path, more: &[&str]) -> Outcome {
+/// Runs `smolconv SOURCE -o OUT` with `more`.
+pub(crate) fn convert(source: &Path, out: &Path, more: &[&str]) -> Outcome {
     let mut args: Vec<OsString> = vec![source.into(), "-o".into(), out.into()];
     args.extend(more.iter().map(OsString::from));
     run("smolconv", &args)
@@ -293,7 +294,7 @@ fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -
 }
 
 /// What `smolconv inspect --json` says.
-fn inspect(path: &Path) -> Value {
+pub(crate) fn inspect(path: &Path) -> Value {
     let outcome = run("smolconv", &["inspect".into(), path.to_owned().into_os_string(), "--json".into()]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     serde_json::from_str(&outcome.stdout).unwrap()
@@ -343,16 +344,22 @@ fn quantised_matrices_larger_than_one_piece_are_whole() {
 
 #[test]
 fn quantised_bytes_do_not_depend_on_the_threads() {
+    let more = ["--dtype", "q4", "--calibrate", "none", "--keep", "down_proj=q8", "--keep", "o_proj=bf16"];
+    assert_same_on_any_threads(&tales(), &more);
+}
+
+/// Converts `source` with 1, 2 and 5 threads.
+pub(crate) fn assert_same_on_any_threads(source: &Path, more: &[&str]) {
     let temp = TempDir::new();
     let blobs = ["1", "2", "5"].map(|threads| {
         let out = temp.join(threads);
         let status = Command::new(program("smolconv"))
             .env("RAYON_NUM_THREADS", threads)
-            .arg(tales())
+            .arg(source)
             .arg("-o")
             .arg(&out)
-            .args(["-q", "--dtype", "q4", "--calibrate", "none"])
-            .args(["--keep", "down_proj=q8", "--keep", "o_proj=bf16"])
+            .arg("-q")
+            .args(more)
             .status();
         assert!(status.unwrap().success());
         fs::read(out).unwrap()

@@ -63,11 +63,11 @@ fn tensor(file: &[u8], name: &str) -> std::ops::Range<usize> {
     start..start + data.len()
 }
 
-fn session(blob: &Path) -> Session {
+pub(crate) fn session(blob: &Path) -> Session {
     Session::new(&Model::open(blob).unwrap(), SessionOptions::default()).unwrap()
 }
 
-fn tokens(session: &Session) -> Vec<u32> {
+pub(crate) fn tokens(session: &Session) -> Vec<u32> {
     let text = fs::read_to_string(data("ppl.txt")).unwrap();
     session.model().tokenizer().encode(&text, SpecialTokens::AsText).unwrap()
 }
@@ -82,7 +82,12 @@ fn perplexity(session: &mut Session, tokens: &[u32], window: usize) -> Perplexit
     total
 }
 
-fn compare(session: &mut Session, reference: &mut Session, tokens: &[u32], window: usize) -> Comparison {
+pub(crate) fn compare(
+    session: &mut Session,
+    reference: &mut Session,
+    tokens: &[u32],
+    window: usize,
+) -> Comparison {
     let mut total = Comparison::default();
     let windows = session.compare(reference, tokens, options(window)).unwrap();
     windows.for_each(|window| total += window.unwrap());
