@@ -30,8 +30,6 @@ pub(super) struct Curvature {
     pub(super) moments: Strips,
     /// For each place, how much of the errors in earlier ones it has to make up for; 0 elsewhere.
     pub(super) carry: Strips,
-    /// What multiplies them.
-    pub(super) kernels: Kernels,
     /// For each place, what the square of an error there costs when all later columns have made up for it.
     pub(super) costs: Vec<f32>,
 }
@@ -66,9 +64,8 @@ impl Curvature {
             false => 0.0,
         };
         Some(Curvature {
-            moments: Strips::new(size, at),
-            carry: Strips::new(size, carried),
-            kernels,
+            moments: Strips::new(kernels, size, at),
+            carry: Strips::new(kernels, size, carried),
             costs: (0..size).map(|place| factor[place * size + place].powi(-2) as f32).collect(),
             block_order,
             order,

@@ -13,7 +13,7 @@ pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
     for block in 0..curvature.block_order.len() {
         for state in &mut *states {
             let errors = state.errors(block);
-            curvature.moments.add_product(curvature.kernels, block, &errors, 0, &mut state.work);
+            curvature.moments.add_product(block, &errors, 0, &mut state.work);
         }
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn sweep(codes: &Codes, curvature: &Curvature, states: &mut [State]) 
         });
         for state in &mut *states {
             let changes = sweep_block(codes, &moments, state, block);
-            curvature.moments.add_product(curvature.kernels, block, &changes, 0, &mut state.work);
+            curvature.moments.add_product(block, &changes, 0, &mut state.work);
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn quantise(codes: &Codes, curvature: &Curvature, states: &mut [State
             state.scales[block] = scale;
             state.values[block] = values;
             let carried = errors.map(|error| error.map(|error| -error));
-            curvature.carry.add_product(curvature.kernels, block, &carried, first + BLOCK, later);
+            curvature.carry.add_product(block, &carried, first + BLOCK, later);
         }
     }
 }

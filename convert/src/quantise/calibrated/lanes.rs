@@ -15,18 +15,20 @@ pub(super) fn lanes(term: impl FnMut(usize) -> f32) -> Lanes {
 /// A symmetric matrix in strips of 16 columns, `[columns/16][rows][16]`.
 #[derive(Debug)]
 pub(super) struct Strips {
+    /// What multiplies them.
+    kernels: Kernels,
     rows: usize,
     numbers: Vec<[f32; PANEL]>,
 }
 
 impl Strips {
     /// Of so many rows and columns, a multiple of 16.
-    pub(super) fn new(size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
+    pub(super) fn new(kernels: Kernels, size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
         let line = |index: usize| (index % size, index / size * PANEL);
         let lines = (0..size / PANEL * size).into_par_iter().map(line);
         let numbers =
             lines.map(|(row, first)| std::array::from_fn(|column| at(row, first + column))).collect();
-        Strips { rows: size, numbers }
+        Strips { kernels, rows: size, numbers }
     }
 
     /// What is at a row and column.
@@ -36,18 +38,11 @@ impl Strips {
 
     /// `to[k] += sum over the columns j of block of from[j] * strips[k][j]`, for the rows k from `first` on; fused, in the
     /// order of j.
-    pub(super) fn add_product(
-        &self,
-        kernels: Kernels,
-        block: usize,
-        from: &[Lanes; BLOCK],
-        first: usize,
-        to: &mut [Lanes],
-    ) {
+    pub(super) fn add_product(&self, block: usize, from: &[Lanes; BLOCK], first: usize, to: &mut [Lanes]) {
         for (half, from) in from.as_chunks::<PANEL>().0.iter().enumerate() {
             let strip = &self.numbers[(block * BLOCK / PANEL + half) * self.rows..][first..self.rows];
             let (from, strip) = (from.as_flattened(), strip.as_flattened());
-            kernels.add_product(from, PANEL, strip, to.len(), to.as_flattened_mut());
+            self.kernels.add_product(from, PANEL, strip, to.len(), to.as_flattened_mut());
         }
     }
 }

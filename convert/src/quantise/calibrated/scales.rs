@@ -21,7 +21,7 @@ pub(super) fn fit(curvature: &Curvature, states: &mut [State]) {
         for (state, system) in states.iter_mut().zip(&mut systems) {
             let later = &mut state.work[first..];
             later.fill([0.0; PANEL]);
-            curvature.moments.add_product(curvature.kernels, block, &state.values[block], first, later);
+            curvature.moments.add_product(block, &state.values[block], first, later);
             for (other, products) in later.as_chunks::<BLOCK>().0.iter().enumerate() {
                 system.a[(block + other) * blocks + block] = dot(&state.values[block + other], products);
             }

@@ -50,7 +50,7 @@ impl State {
         for block in 0..places / BLOCK {
             if let Some(numbers) = state.numbers[block * BLOCK..].first_chunk() {
                 let products = &mut state.products;
-                curvature.moments.add_product(curvature.kernels, block, numbers, 0, products);
+                curvature.moments.add_product(block, numbers, 0, products);
             }
         }
         state
