@@ -54,10 +54,24 @@ fn good() -> &'static Blob {
         let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
         checkpoint.files.insert("chat_template.jinja".into(), b"{{ messages[0].content }}".to_vec());
         let mut blob = Blob::of(&checkpoint);
+        for kind in [Kind::EmbedTokens, Kind::LmHead] {
+            split_off_rare(&mut blob, kind);
+        }
         let at = blob.index(Kind::Metadata);
         blob.parts.splice(at..at, rare_parts());
         blob
     })
+}
+
+/// Puts all rows but the first 16 into a section of their own.
+fn split_off_rare(blob: &mut Blob, kind: Kind) {
+    let index = blob.index(kind);
+    let part = &mut blob.parts[index];
+    let mut rare = Part { kind: kind.rare().unwrap().code(), layer: 0, ..part.clone() };
+    rare.content.drain(..16 * 24 * 4);
+    part.content.truncate(16 * 24 * 4);
+    (part.shape[0], rare.shape[0]) = (16, part.shape[0] - 16);
+    blob.parts.insert(index + 1, rare);
 }
 
 /// The kinds of section that the checkpoint has no need of, with contents that do no harm.
@@ -216,14 +230,14 @@ fn header_cases() -> Vec<Case> {
         case(
             "version 2.0",
             Open,
-            "format version 2.0 cannot be read by this version, which reads 1.1: \
+            "format version 2.0 cannot be read by this version, which reads 1.2: \
             convert the checkpoint again",
             signed(|b| b[8] = 2),
         ),
         case(
             "version 0.3",
             Open,
-            "format version 0.3 cannot be read by this version, which reads 1.1: \
+            "format version 0.3 cannot be read by this version, which reads 1.2: \
             convert the checkpoint again",
             signed(|b| (b[8], b[10]) = (0, 3)),
         ),
@@ -413,7 +427,7 @@ fn entry_cases() -> Vec<Case> {
             "a stage left out",
             Open,
             format!(
-                "section {} (pretokenizer, layer 1): layer: expected stage 0",
+                "section {} (pretokenizer, layer 1): layer: expected number 0",
                 good().index(Pretokenizer)
             ),
             entry32(Pretokenizer, 4, 1),
@@ -422,7 +436,7 @@ fn entry_cases() -> Vec<Case> {
             "dtype of another kind",
             Open,
             format!(
-                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 2"
+                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4) or 9 (q3), found 2"
             ),
             entry32(QkvProj, 8, 2),
         ),
@@ -430,9 +444,9 @@ fn entry_cases() -> Vec<Case> {
             "unknown dtype",
             Open,
             format!(
-                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4), found 9"
+                "{qkv}: dtype: expected 3 (f32) or 4 (bf16) or 5 (q8) or 6 (q6) or 7 (q5) or 8 (q4) or 9 (q3), found 10"
             ),
-            entry32(QkvProj, 8, 9),
+            entry32(QkvProj, 8, 10),
         ),
         case(
             "a dtype of fewer bits",
@@ -704,9 +718,10 @@ fn shape_cases() -> Vec<Case> {
         let found = good().parts[good().index(kind)].shape;
         format!("{}: shape: the config asks for {expected:?}, found {found:?}", place(kind))
     };
+    let rare_of = |kind: Kind, expected| format!("{}: {}", place(kind), expects_rare(expected, [21, 24]));
     let mut cases: Vec<Case> = [
-        (0, 38, asks(EmbedTokens, [38, 24])),
-        (4, 32, asks(EmbedTokens, [37, 32])),
+        (0, 38, rare_of(EmbedTokensRare, [38, 24])),
+        (4, 32, rare_of(EmbedTokensRare, [37, 32])),
         (8, 21, asks(GateUpProj, [42, 24])),
         (
             12,
@@ -747,6 +762,12 @@ fn shape_cases() -> Vec<Case> {
     cases
 }
 
+/// What is wrong with the rare rows of a matrix of shape `whole`.
+fn expects_rare([rows, columns]: [u64; 2], found: [u64; 2]) -> String {
+    let expected = format!("the last of {rows} rows of {columns}, after a multiple of 16");
+    format!("shape: expected {expected}, found {found:?}")
+}
+
 /// The section of `kind` is a well-formed one of a shape that it may not have.
 fn reshaped(kind: Kind) -> Case {
     let part = &good().parts[good().index(kind)];
@@ -764,6 +785,8 @@ fn reshaped(kind: Kind) -> Case {
         Kind::TokenBytes | Kind::ChatTemplate | Kind::Metadata | Kind::WholeWords | Kind::PromptPrefix => {
             ([rows / 2, 2], format!("shape: expected [n, 1], found [{}, 2]", rows / 2))
         }
+        Kind::EmbedTokensRare => ([37, 24], expects_rare([37, 24], [37, 24])),
+        Kind::LmHeadRare => ([0, 24], expects_rare([37, 24], [0, 24])),
         _ => {
             let shape = [rows + 16, columns];
             (shape, format!("shape: the config asks for {:?}, found {shape:?}", part.shape))
@@ -792,9 +815,13 @@ fn section_cases() -> Vec<Case> {
         let without = rebuilt(|blob| {
             blob.parts.remove(index);
         });
-        let message = match kind.is_per_layer() {
-            true => format!("no section {name} for layer 0"),
-            false => format!("no section {name}"),
+        let whole = [Kind::EmbedTokens, Kind::LmHead].into_iter().find(|whole| whole.rare() == Some(kind));
+        let message = match whole {
+            Some(whole) => {
+                format!("{}: shape: the config asks for [37, 24], found [16, 24]", place(whole))
+            }
+            None if kind.is_per_layer() => format!("no section {name} for layer 0"),
+            None => format!("no section {name}"),
         };
         if !may_be_absent(kind) {
             cases.push(case(format!("without {name}"), At::Open, message, without));
@@ -802,7 +829,7 @@ fn section_cases() -> Vec<Case> {
         let twice = rebuilt(|blob| blob.parts.insert(index + 1, blob.parts[index].clone()));
         let place = if layer == NONE { name.to_owned() } else { format!("{name}, layer {layer}") };
         let problem = match kind {
-            Kind::Pretokenizer => "layer: expected stage 1",
+            kind if kind.is_numbered() => "layer: expected number 1",
             _ => "a second section of this kind and layer",
         };
         let message = format!("section {} ({place}): {problem}", index + 1);
@@ -1169,7 +1196,7 @@ fn number_cases() -> Vec<Case> {
             cases.push(case(format!("{number} in {name}"), Use, not_finite, bytes).verified(&verified));
         }
     }
-    for kind in [EmbedTokens, QkvProj, OProj, GateUpProj, DownProj, LmHead] {
+    for kind in [QkvProj, OProj, GateUpProj, DownProj, LmHead, LmHeadRare] {
         for number in [f32::NAN, f32::INFINITY] {
             let fill = |bytes: &mut Vec<u8>| {
                 bytes.chunks_exact_mut(4).for_each(|at| put_u32(at, 0, number.to_bits()))

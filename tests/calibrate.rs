@@ -15,7 +15,7 @@ use smolrun::{Kernels, Model};
 use crate::convert::{assert_same_on_any_threads, convert, inspect};
 use crate::perplexity::{compare, session, tokens};
 
-const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 const EFFORT: Effort = Effort { rounds: 2, sweeps: 2 };
 
 struct Matrix {
@@ -272,7 +272,7 @@ fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
-/// On all of the text KL is 0.038 and perplexity 3.8 % higher: see `docs/quantisation.md`.
+/// On all of the text KL is 0.038 and perplexity 4.1 % higher: see `docs/quantisation.md`.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn smollm2_135m_in_q4_is_smaller_and_better_than_its_peers() {
@@ -282,7 +282,7 @@ fn smollm2_135m_in_q4_is_smaller_and_better_than_its_peers() {
     let report = piece.to_str().unwrap();
     let outcome = convert(&model_dir(REAL), &out, &["--dtype", "q4", "--report", report]);
     assert_eq!(outcome.code, 0, "{outcome:?}");
-    assert!(fs::metadata(&out).unwrap().len() < 81_000_000);
+    assert!(fs::metadata(&out).unwrap().len() < 78_000_000);
     let report = &inspect(&out)["metadata"]["report"];
     let number = |name: &str| report[name].as_f64().unwrap();
     // llama.cpp's Q4_K_M, of 105.5 MB, loses 5.2 % on the whole text.

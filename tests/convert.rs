@@ -265,22 +265,25 @@ fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -
         let name = layer.map_or(kind.name().into(), |layer| format!("{}.{layer}", kind.name()));
         assert_eq!(section["dtype"], dtype(&name), "{name}");
         let tensors = |names: &[&str]| -> Vec<_> {
+            let layer = layer.filter(|_| kind.is_per_layer());
             let layer = layer.map_or_else(String::new, |layer| format!("layers.{layer}."));
             names.iter().map(|name| rows(checkpoint, &format!("model.{layer}{name}.weight"))).collect()
         };
         let tensors = match kind {
-            Kind::EmbedTokens => tensors(&["embed_tokens"]),
+            Kind::EmbedTokens | Kind::EmbedTokensRare => tensors(&["embed_tokens"]),
             Kind::QkvProj => tensors(&["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
             Kind::OProj => tensors(&["self_attn.o_proj"]),
             Kind::GateUpProj => tensors(&["mlp.gate_proj", "mlp.up_proj"]),
             Kind::DownProj => tensors(&["mlp.down_proj"]),
             _ => vec![rows(checkpoint, "lm_head.weight")],
         };
+        let tensors = of_section(inspected["sections"].as_array().unwrap(), section, tensors);
         let most = match dtype(&name) {
             "q8" => 0.01,
             "q6" => 0.03,
             "q5" => 0.06,
             "q4" => 0.12,
+            "q3" => 0.22,
             _ => {
                 assert_eq!(section["relative_error"], Value::Null, "{section}");
                 continue;
@@ -293,6 +296,18 @@ fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -
     }
 }
 
+/// Of a matrix with a row for each token, the rows that are in `section`; each part is the next of them.
+fn of_section(sections: &[Value], section: &Value, mut tensors: Vec<Vec<Vec<f32>>>) -> Vec<Vec<Vec<f32>>> {
+    let matrix = |section: &Value| section["kind"].as_str().unwrap().trim_end_matches("_rare").to_owned();
+    if matrix(section) == "embed_tokens" || matrix(section) == "lm_head" {
+        let before = sections.iter().take_while(|other| other["index"] != section["index"]);
+        let rows = |section: &Value| section["shape"][0].as_u64().unwrap() as usize;
+        let first: usize = before.filter(|other| matrix(other) == matrix(section)).map(rows).sum();
+        tensors[0] = tensors[0][first..first + rows(section)].to_vec();
+    }
+    tensors
+}
+
 /// What `smolconv inspect --json` says.
 pub(crate) fn inspect(path: &Path) -> Value {
     let outcome = run("smolconv", &["inspect".into(), path.to_owned().into_os_string(), "--json".into()]);
@@ -300,11 +315,10 @@ pub(crate) fn inspect(path: &Path) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-/// Of a model of two layers with a tied embedding, and of one without.
-fn mix_of_q4(name: &str, is_tied: bool) -> &'static str {
+/// Of a model of two layers.
+fn mix_of_q4(name: &str) -> &'static str {
     match name {
-        "embed_tokens" if !is_tied => "q6",
-        "embed_tokens" | "lm_head" => "q5",
+        "embed_tokens" | "lm_head" => "q6",
         name if name.starts_with("gate_up_proj.") || name.starts_with("down_proj.") => "q5",
         _ => "q4",
     }
@@ -316,8 +330,7 @@ fn quantised_blobs_have_the_weights_about() {
         let temp = TempDir::new();
         checkpoint.write(&temp.join("model"));
         for dtype in ["q8", "q4"] {
-            let is_tied = checkpoint.config["tie_word_embeddings"] == true;
-            let mix = |name: &str| if dtype == "q8" { "q8" } else { mix_of_q4(name, is_tied) };
+            let mix = |name: &str| if dtype == "q8" { "q8" } else { mix_of_q4(name) };
             let out = temp.join(dtype);
             let args = ["--dtype", dtype, "--calibrate", "none"];
             assert_eq!(convert(&temp.join("model"), &out, &args).code, 0);
@@ -384,7 +397,7 @@ fn keep_decides_matrix_by_matrix() {
         "o_proj.0" | "o_proj.1" => "bf16",
         "qkv_proj.1" => "q6",
         "gate_up_proj.1" | "down_proj.1" => "q8",
-        other => mix_of_q4(other, false),
+        other => mix_of_q4(other),
     });
     let inspected = inspect(&out);
     assert_eq!(inspected["metadata"]["quantisation"]["keep"], json!(keep));
@@ -429,7 +442,7 @@ fn keeps_that_cannot_be_are_refused() {
         (1, "down_proj.2=q8", format!("--keep down_proj.2=q8: {none}")),
         (1, "down_proj.1=bf16", odd.into()),
         (2, "down_proj", "expected PATTERN=DTYPE, found no =".into()),
-        (2, "down_proj=q3", "dtype: expected f32, bf16, q8, q6, q5, q4, found \"q3\"".into()),
+        (2, "down_proj=q2", "dtype: expected f32, bf16, q8, q6, q5, q4, q3, found \"q2\"".into()),
     ];
     for (code, keep, expected) in cases {
         let refused = convert(&temp.join("model"), &temp.join("out.bin"), &["--dtype", "q8", "--keep", keep]);
@@ -439,7 +452,7 @@ fn keeps_that_cannot_be_are_refused() {
     assert_eq!(temp.names(), ["model"]);
     let args = ["--dtype", "q4", "--calibrate", "none"];
     assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &args).code, 0);
-    assert_quantised(&temp.join("out.bin"), &checkpoint, |name| mix_of_q4(name, true));
+    assert_quantised(&temp.join("out.bin"), &checkpoint, mix_of_q4);
 }
 
 #[test]
@@ -636,7 +649,7 @@ fn inspect_shows_every_part_as_json_and_as_text() {
     let outcome = run("smolconv", &["inspect", &path, "--json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(found["header"]["version"], "1.1");
+    assert_eq!(found["header"]["version"], "1.2");
     assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
     assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
     assert_eq!(found["config"]["eos_token_ids"], json!([0]));
@@ -874,7 +887,7 @@ fn an_output_that_would_harm_something_is_refused() {
 #[test]
 fn usage_errors_exit_with_2_and_help_with_0() {
     let cases: [&[&str]; 6] =
-        [&[], &["model"], &["-o", "x"], &["model", "-o", "x", "--dtype", "q3"], &["verify"], &["--nonsense"]];
+        [&[], &["model"], &["-o", "x"], &["model", "-o", "x", "--dtype", "q2"], &["verify"], &["--nonsense"]];
     for args in cases {
         let outcome = run("smolconv", args);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (2, ""), "{args:?}");
@@ -882,7 +895,7 @@ fn usage_errors_exit_with_2_and_help_with_0() {
     let help = run("smolconv", &["--help"]);
     assert_eq!(help.code, 0);
     assert!(help.stdout.contains("smolconv models/tales-4m -o tales.bin"));
-    assert!(help.stdout.contains("[possible values: f32, bf16, q8, q4, auto]"));
+    assert!(help.stdout.contains("[possible values: f32, bf16, q8, q4, q3, auto]"));
     assert!(help.stdout.contains("--keep <PATTERN=DTYPE>"));
 }
 

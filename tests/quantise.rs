@@ -6,7 +6,7 @@ use smol_tests::common::counting::Random;
 use smolconv::quantise::{Codes, Loss, Quantiser, Scratch};
 use smolrun::format::Dtype;
 
-const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
 /// A matrix and its section.
 struct Matrix {
@@ -113,7 +113,7 @@ fn codes_are_the_nearest_for_the_scales_that_are_stored() {
 
 #[test]
 fn scales_lose_little_more_than_the_best_would() {
-    for (dtype, bound) in DTYPES.into_iter().zip([1.5, 1.25, 1.15, 1.1]) {
+    for (dtype, bound) in DTYPES.into_iter().zip([1.5, 1.25, 1.15, 1.1, 1.1]) {
         for weighted in [false, true] {
             let rows = gaussian(6, 96, 0.03, 7);
             let importance: Vec<f32> =
@@ -211,8 +211,9 @@ fn hard_rows_stay_finite_and_near() {
         for (row, block, numbers) in matrix.blocks() {
             let scale = f64::from(section.row_scale(row / 16, row));
             let name = names[row];
-            // A row scale of few bits leaves few block scales to choose from: half of the widest step of q4.
-            let slack = if scale < f64::from(f32::MIN_POSITIVE) { 0.015 } else { slack };
+            // A row scale of few bits leaves few block scales to choose from: half of the widest step of q4, more of q3.
+            let coarse = if dtype == Dtype::Q3 { 0.05 } else { 0.015 };
+            let slack = if scale < f64::from(f32::MIN_POSITIVE) { coarse } else { slack };
             assert!(scale.is_finite() && scale >= 0.0, "{dtype:?} {name} {scale}");
             // No other block scale would be much better, of those with which all values are finite.
             let error = |block_scale: u8| -> f64 {
@@ -276,7 +277,8 @@ fn nothing_but_zeroes_becomes_scales_of_zero() {
 
 #[test]
 fn columns_that_fill_up_have_the_value_nearest_to_zero() {
-    for (dtype, nearest) in [(Dtype::Q8, 0), (Dtype::Q6, 0), (Dtype::Q5, 0), (Dtype::Q4, 6)] {
+    for (dtype, nearest) in [(Dtype::Q8, 0), (Dtype::Q6, 0), (Dtype::Q5, 0), (Dtype::Q4, 6), (Dtype::Q3, 14)]
+    {
         let matrix = Matrix::new(dtype, gaussian(16, 33, 1.0, 11));
         let section = matrix.section();
         let places = (0..16).flat_map(|row| (33..64).map(move |column| (row, column)));
@@ -307,7 +309,7 @@ fn the_loss_is_that_of_a_reader() {
 #[test]
 fn a_matrix_of_q4_may_have_values_of_its_own() {
     let values = [90, -3, 5, 8, -90, 17, 23, -31, -12, 60, -60, 44, 0, 1, -1, -45];
-    let matrix = Matrix::with(Codes::table(values), gaussian(17, 50, 0.1, 17), None);
+    let matrix = Matrix::with(Codes::q4(values), gaussian(17, 50, 0.1, 17), None);
     let mut ascending = values;
     ascending.sort();
     assert_eq!(matrix.section().values(), ascending);
@@ -315,7 +317,7 @@ fn a_matrix_of_q4_may_have_values_of_its_own() {
     // Codes without any value but zero, or with a single one, are of no use, but do no harm.
     for values in [[0; 16], [1; 16], [-128; 16]] {
         let (_, rows): (Vec<_>, Vec<_>) = hard_rows().into_iter().unzip();
-        let matrix = Matrix::with(Codes::table(values), rows, None);
+        let matrix = Matrix::with(Codes::q4(values), rows, None);
         assert!((0..matrix.rows.len()).all(|row| (0..70).all(|c| matrix.element(row, c).is_finite())));
         assert!(matrix.loss.differences.is_finite());
     }
@@ -330,5 +332,5 @@ fn the_bytes_are_always_the_same() {
         let matrix = Matrix::with(Codes::of(dtype).unwrap(), rows, Some(&importance));
         Sha256::digest(&matrix.bytes)[..4].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     });
-    assert_eq!(hashes, ["61ac51d7", "f6c8750f", "d9ad55fe", "9fff9978"]);
+    assert_eq!(hashes, ["61ac51d7", "f6c8750f", "d9ad55fe", "9fff9978", "e50a79cd"]);
 }

@@ -38,6 +38,21 @@ fn the_blobs_of_1_1_have_matrices_of_every_dtype_of_1_1() {
 }
 
 #[test]
+fn the_blobs_of_1_2_have_rare_rows_and_matrices_of_q3() {
+    let read = |blob| Model::read(data(&format!("blobs/1.2/{blob}.bin"))).unwrap();
+    let kinds = |model: &Model| -> Vec<Kind> {
+        let kinds = model.layout().sections.iter().filter_map(|section| section.kind);
+        kinds.filter(|kind| matches!(kind, Kind::EmbedTokensRare | Kind::LmHeadRare)).collect()
+    };
+    let (tied, untied) = (read("tied-q3"), read("untied-q3"));
+    assert_eq!(tied.layout().weights.dtypes(), [Dtype::Q6, Dtype::Q4, Dtype::Q3]);
+    assert_eq!(kinds(&tied), [Kind::EmbedTokensRare; 2]);
+    assert_eq!(untied.layout().weights.dtypes(), [Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3]);
+    use Kind::{EmbedTokensRare, LmHeadRare};
+    assert_eq!(kinds(&untied), [EmbedTokensRare, LmHeadRare, LmHeadRare]);
+}
+
+#[test]
 fn the_blobs_of_1_0_have_sections_of_every_kind_of_1_0() {
     let mut kinds = BTreeSet::new();
     for entry in fs::read_dir(data("blobs/1.0")).unwrap() {

@@ -79,8 +79,8 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let checkpoint = Checkpoint::open(options)?;
     checkpoint.refuse_as_target(&options.out)?;
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
-    let mut bindings = tensor_map::bind(&model.config, model.extras, &source)?;
-    options.weights.assign(&mut bindings)?;
+    let whole = tensor_map::bind(&model.config, model.extras, &source)?;
+    let bindings = options.weights.assign(&whole)?;
     let texts = Texts::read(options, &bindings)?;
     let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
 
@@ -92,7 +92,8 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     tables.extend(tokenizer_sections(tokenizer));
     tables.extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
     let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
-    let work = Work { options, progress, source: &source, tables, tied: model.config.tie_word_embeddings };
+    let tied = model.config.tie_word_embeddings;
+    let work = Work { options, progress, source: &source, whole: &whole, tables, tied };
     work.write(bindings, metadata, &texts)
 }
 
@@ -140,6 +141,8 @@ struct Work<'a> {
     options: &'a Options,
     progress: &'a Progress,
     source: &'a Source,
+    /// Its matrices, before anything is decided about them.
+    whole: &'a [Binding<'a>],
     tables: Vec<Section<'static>>,
     tied: bool,
 }
@@ -151,7 +154,7 @@ impl Work<'_> {
             metadata.quantised_as(&self.options.weights);
         }
         let needs_exact = texts.calibration.is_some() || texts.report.is_some();
-        let exact = needs_exact.then(|| self.exact(&bindings, &metadata)).transpose()?;
+        let exact = needs_exact.then(|| self.exact(&metadata)).transpose()?;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
             Report::check(&exact.model, text)?;
         }
@@ -175,9 +178,8 @@ impl Work<'_> {
     }
 
     /// The model as its checkpoint has it, in a file that is gone with it.
-    fn exact(&self, bindings: &[Binding], metadata: &Metadata) -> Result<Exact> {
-        let mut bindings = bindings.to_vec();
-        Weights::from(Mix::Auto).assign(&mut bindings)?;
+    fn exact(&self, metadata: &Metadata) -> Result<Exact> {
+        let bindings = Weights::from(Mix::Auto).assign(self.whole)?;
         let sections = self.sections(bindings, calibrate::Sections::new(), metadata.clone());
         let (temp, _) = self.write_temp(&sections)?;
         Ok(Exact { model: open(&temp)?, _temp: temp })
@@ -266,7 +268,7 @@ fn weight_sections(
     let (vectors, mut matrices): (Vec<_>, Vec<_>) =
         bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
     if tied {
-        matrices.sort_by_key(|binding| binding.kind == Kind::EmbedTokens); // stable
+        matrices.sort_by_key(|binding| matches!(binding.kind, Kind::EmbedTokens | Kind::EmbedTokensRare)); // stable
     }
     vectors.into_iter().chain(matrices).map(move |binding| {
         let Binding { kind, layer, dtype, shape, .. } = binding;

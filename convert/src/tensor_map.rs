@@ -151,7 +151,7 @@ const IGNORED: &str = ".rotary_emb.inv_freq";
 pub struct Binding<'a> {
     /// What the section holds.
     pub kind: Kind,
-    /// Its layer, where there is one per layer.
+    /// Its layer, where there is one per layer, or its number, where sections are numbered.
     pub layer: Option<u32>,
     /// How the tensors are laid out in it.
     pub arrangement: Arrangement,
@@ -163,11 +163,15 @@ pub struct Binding<'a> {
     pub tensors: Vec<Part<'a>>,
 }
 
-/// A tensor and the order of its rows.
+/// Rows of a tensor, and their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The tensor.
     pub tensor: &'a Tensor,
+    /// The first of the rows.
+    pub first: usize,
+    /// How many, from there on.
+    pub rows: usize,
     /// Rows of a head, if each head has the two rows of a rotary pair side by side instead of half a head apart.
     pub interleaved: Option<usize>,
     /// What an adapter adds to it, in the order of the section's rows.
@@ -175,6 +179,10 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
+    fn panels(&self) -> usize {
+        self.rows.div_ceil(PANEL)
+    }
+
     /// The row of the tensor that is row `row` of the section's.
     pub fn stored_row(&self, row: usize) -> usize {
         let Some(head_dim) = self.interleaved else { return row };
@@ -202,7 +210,7 @@ impl<'a> Binding<'a> {
 
     /// Panels of a matrix.
     pub fn panels(&self) -> usize {
-        self.tensors.iter().map(|part| panels(part.tensor)).sum()
+        self.tensors.iter().map(Part::panels).sum()
     }
 
     /// The rows of panel `index`. Every panel comes from one tensor: heads are whole panels wide, and gate and up are
@@ -214,22 +222,34 @@ impl<'a> Binding<'a> {
             }
             _ => self.panel_in_sequence(index),
         };
-        let first = panel * PANEL;
-        PanelRows { part, first, count: PANEL.min(part.tensor.shape[0] - first) }
+        let (first, rest) = (part.first + panel * PANEL, part.rows - panel * PANEL);
+        PanelRows { part, first, count: PANEL.min(rest) }
+    }
+
+    /// Splits off all but the first `rows` rows of a matrix of one tensor, as section `number` of `kind`, if there are any.
+    pub fn split_off(&mut self, rows: usize, kind: Kind, number: u32) -> Option<Binding<'a>> {
+        let rest = self.tensors[0].rows.checked_sub(rows).filter(|&rest| rest > 0)?;
+        let mut other = Binding { kind, layer: Some(number), ..self.clone() };
+        other.tensors[0].first += rows;
+        (self.tensors[0].rows, other.tensors[0].rows) = (rows, rest);
+        (self.shape[0], other.shape[0]) = (rows as u64, rest as u64);
+        Some(other)
+    }
+
+    /// Takes back what [`Binding::split_off`] has split off.
+    pub fn join(&mut self, rest: &Binding) {
+        self.tensors[0].rows += rest.tensors[0].rows;
+        self.shape[0] += rest.shape[0];
     }
 
     fn panel_in_sequence(&self, index: usize) -> (Part<'a>, usize) {
         let (mut part, mut panel) = (self.tensors[0], index);
         for &next in &self.tensors[1..] {
-            let Some(rest) = panel.checked_sub(panels(part.tensor)) else { break };
+            let Some(rest) = panel.checked_sub(part.panels()) else { break };
             (part, panel) = (next, rest);
         }
         (part, panel)
     }
-}
-
-fn panels(tensor: &Tensor) -> usize {
-    tensor.shape[0].div_ceil(PANEL)
 }
 
 /// Finds every tensor that `config` and `extras` ask for and checks it; refuses any other.
@@ -335,7 +355,8 @@ impl Named {
                 Err(Error::tensor(&name, problem))
             }
             None => {
-                Ok(Part { tensor, interleaved: (is_gguf && self.rotary).then_some(config.head_dim), delta })
+                let interleaved = (is_gguf && self.rotary).then_some(config.head_dim);
+                Ok(Part { tensor, first: 0, rows: shape[0], interleaved, delta })
             }
         }
     }

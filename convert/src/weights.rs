@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::{Dtype, Kind, PANEL};
 
 use crate::error::{Error, Result};
 use crate::source;
@@ -29,9 +29,12 @@ pub enum Mix {
     Bf16,
     /// 8 bits everywhere.
     Q8,
-    /// 4 bits but where a fifth buys most: the embedding, the output matrix, and the feed-forward matrices of the first two
-    /// layers and of the last.
+    /// 4 bits but where more buy most: 6 for the common tokens' rows of the embedding and the output matrix, 5 for the
+    /// feed-forward matrices of the first two layers and of the last.
     Q4,
+    /// 4 bits but where a fourth buys least, 3: the rare tokens' rows, `o_proj`, and the feed-forward matrices of the middle
+    /// third of the layers; 6 for the common tokens' rows.
+    Q3,
 }
 
 /// A dtype for the matrices whose names match.
@@ -55,11 +58,14 @@ impl Weights {
         Weights { mix: Mix::F32, keep: vec![Keep { pattern: "*".into(), dtype }] }
     }
 
-    /// Gives every matrix its dtype, and refuses patterns that match none, and dtypes that a matrix cannot have.
-    pub fn assign(&self, bindings: &mut [Binding]) -> Result<()> {
+    /// Gives every matrix its dtype, and the rare tokens' rows a section of their own where they have another one; refuses
+    /// patterns that match none, and dtypes that a matrix cannot have.
+    pub fn assign<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Binding<'a>>> {
         let about_as_precise = about_as_precise(bindings);
+        let mut bindings = split_off_rare(bindings);
         let is_tied = !bindings.iter().any(|binding| binding.kind == Kind::LmHead);
-        let last = bindings.iter().filter_map(|binding| binding.layer).max();
+        let layers = bindings.iter().filter(|binding| binding.kind.is_per_layer());
+        let last = layers.filter_map(|binding| binding.layer).max();
         for binding in bindings.iter_mut().filter(|binding| binding.kind.is_matrix()) {
             binding.dtype = match self.mix {
                 Mix::Auto => about_as_precise,
@@ -67,10 +73,12 @@ impl Weights {
                 Mix::Bf16 => Dtype::Bf16,
                 Mix::Q8 => Dtype::Q8,
                 Mix::Q4 => in_q4(binding, last, is_tied),
+                Mix::Q3 => in_q3(binding, last, is_tied),
             };
         }
-        self.keep.iter().try_for_each(|keep| keep.assign(bindings))?;
-        bindings.iter().try_for_each(check_columns)
+        self.keep.iter().try_for_each(|keep| keep.assign(&mut bindings))?;
+        bindings.iter().try_for_each(check_columns)?;
+        Ok(join_alike(bindings))
     }
 }
 
@@ -83,6 +91,7 @@ impl Mix {
             Mix::Bf16 => "bf16",
             Mix::Q8 => "q8",
             Mix::Q4 => "q4",
+            Mix::Q3 => "q3",
         }
     }
 }
@@ -108,8 +117,10 @@ impl Keep {
     }
 
     fn is_for(&self, binding: &Binding) -> bool {
-        matches(&self.pattern, binding.kind.name())
-            || matches(&self.pattern, &name(binding.kind, binding.layer))
+        let is = |name: &str| matches(&self.pattern, name);
+        // What is said of a whole matrix is said of its parts.
+        let is_whole = whole(binding.kind).is_some_and(|whole| is(whole.name()));
+        is_whole || is(binding.kind.name()) || is(&name(binding.kind, binding.layer))
     }
 }
 
@@ -135,12 +146,79 @@ fn in_q4(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
     let is_at_an_end = binding.layer.is_some_and(|layer| layer < 2) || binding.layer == last;
     match binding.kind {
         // One that is only looked up has no inputs to be calibrated by.
-        Kind::EmbedTokens if !is_tied => Dtype::Q6,
-        // Whatever the output matrix loses, every logit feels.
-        Kind::EmbedTokens | Kind::LmHead => Dtype::Q5,
+        Kind::EmbedTokens | Kind::EmbedTokensRare if !is_tied => Dtype::Q6,
+        // Whatever the output matrix loses of a token, all logits feel as often as that token is likely.
+        Kind::EmbedTokens | Kind::LmHead => Dtype::Q6,
         Kind::GateUpProj | Kind::DownProj if is_at_an_end => Dtype::Q5,
         _ => Dtype::Q4,
     }
+}
+
+/// What [`Mix::Q3`] makes of a matrix: see `docs/quantisation.md`.
+fn in_q3(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
+    let layers = last.map_or(0, |last| last + 1);
+    let middle = layers / 3..layers - layers / 3;
+    match binding.kind {
+        Kind::EmbedTokens | Kind::EmbedTokensRare if !is_tied => Dtype::Q5,
+        Kind::EmbedTokens | Kind::LmHead => Dtype::Q6,
+        Kind::EmbedTokensRare | Kind::LmHeadRare if binding.layer == Some(1) => Dtype::Q3,
+        Kind::OProj => Dtype::Q3,
+        Kind::GateUpProj | Kind::DownProj if binding.layer.is_some_and(|layer| middle.contains(&layer)) => {
+            Dtype::Q3
+        }
+        _ => Dtype::Q4,
+    }
+}
+
+/// The matrix of which a section of this kind has rows of rarer tokens.
+fn whole(kind: Kind) -> Option<Kind> {
+    [Kind::EmbedTokens, Kind::LmHead].into_iter().find(|whole| whole.rare() == Some(kind))
+}
+
+/// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half. Tokenizers number their tokens in the
+/// order in which they were learnt, the most frequent first: of a text in English, these are about eight tenths and 96
+/// hundredths of the tokens.
+fn cuts(tokens: usize) -> impl Iterator<Item = usize> {
+    [tokens / 8, tokens / 2].into_iter().map(|cut| cut.next_multiple_of(PANEL))
+}
+
+/// Matrices with a row for each token as several sections of rows, the rarer tokens the later.
+fn split_off_rare<'a>(bindings: &[Binding<'a>]) -> Vec<Binding<'a>> {
+    bindings.iter().flat_map(parts).collect()
+}
+
+fn parts<'a>(binding: &Binding<'a>) -> Vec<Binding<'a>> {
+    let mut parts = vec![binding.clone()];
+    let Some(kind) = binding.kind.rare() else { return parts };
+    let mut start = 0;
+    for (number, cut) in (0..).zip(cuts(binding.tensors[0].rows)) {
+        let Some(rare) = parts.last_mut().and_then(|last| last.split_off(cut - start, kind, number)) else {
+            break;
+        };
+        parts.push(rare);
+        start = cut;
+    }
+    parts
+}
+
+/// Joins what [`split_off_rare`] has split where neighbours became of one dtype.
+fn join_alike(bindings: Vec<Binding>) -> Vec<Binding> {
+    let mut joined: Vec<Binding> = Vec::with_capacity(bindings.len());
+    for mut binding in bindings {
+        let number = match joined.last_mut() {
+            Some(last) if whole(binding.kind) == Some(whole(last.kind).unwrap_or(last.kind)) => {
+                if last.dtype == binding.dtype {
+                    last.join(&binding);
+                    continue;
+                }
+                Some(last.layer.map_or(0, |number| number + 1))
+            }
+            _ => binding.layer,
+        };
+        binding.layer = number;
+        joined.push(binding);
+    }
+    joined
 }
 
 /// The name of a section: its kind, and its layer if it is of one.
@@ -232,7 +310,7 @@ mod tests {
             assert_eq!(text.parse::<Keep>().unwrap().to_string(), text);
         }
         assert_eq!("qkv_proj".parse::<Keep>().unwrap_err(), "expected PATTERN=DTYPE, found no =");
-        let expected = r#"dtype: expected f32, bf16, q8, q6, q5, q4, found "u8""#;
+        let expected = r#"dtype: expected f32, bf16, q8, q6, q5, q4, q3, found "u8""#;
         assert_eq!("qkv_proj=u8".parse::<Keep>().unwrap_err(), expected);
     }
 }

@@ -67,7 +67,7 @@ pub fn blob_with_all_widths() -> PathBuf {
 
 /// Every quantised dtype for some of the matrices.
 pub fn all_widths() -> Weights {
-    let keep = [("o_proj", Dtype::Q8), ("qkv_proj", Dtype::Q6)];
+    let keep = [("o_proj", Dtype::Q8), ("qkv_proj", Dtype::Q6), ("embed_tokens_rare.1", Dtype::Q3)];
     let keep = keep.map(|(pattern, dtype)| Keep { pattern: pattern.into(), dtype });
     Weights { mix: Mix::Q4, keep: keep.into() }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A section of `q8`, `q6`, `q5` or `q4`.
+/// A section of `q8`, `q6`, `q5`, `q4` or `q3`.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantised<'a> {
     /// Bits of a code.
@@ -19,7 +19,7 @@ impl<'a> Quantised<'a> {
     /// # Panics
     /// If the dtype is not quantised, or the section does not consist of panels.
     pub fn new(dtype: u32, columns: usize, bytes: &'a [u8]) -> Quantised<'a> {
-        let bits = [8, 6, 5, 4][dtype as usize - 5];
+        let bits = [8, 6, 5, 4, 3][dtype as usize - 5];
         let section = Quantised { bits, columns, bytes };
         assert_eq!((bytes.len() - section.start()) % section.panel_len(), 0);
         section
@@ -48,12 +48,16 @@ impl<'a> Quantised<'a> {
         let codes = &self.panel(panel)[block..block + 64 * self.bits];
         let (group, place) = (column / 4 % 8, row % 16 * 4 + column % 4);
         let line = |line: usize| codes[64 * line + place];
-        let lower = line(group / 2) >> (4 * (group % 2)) & 15;
+        let lower = || line(group / 2) >> (4 * (group % 2)) & 15;
         match self.bits {
             8 => line(group) as i8,
-            6 => ((line(4 + group / 4) >> (2 * (group % 4)) & 3) << 4 | lower) as i8 - 32,
-            5 => ((line(4) >> group & 1) << 4 | lower) as i8 - 16,
-            _ => self.bytes[usize::from(lower)] as i8,
+            6 => ((line(4 + group / 4) >> (2 * (group % 4)) & 3) << 4 | lower()) as i8 - 32,
+            5 => ((line(4) >> group & 1) << 4 | lower()) as i8 - 16,
+            3 => {
+                let lower = line(group / 4) >> (2 * (group % 4)) & 3;
+                self.bytes[usize::from((line(2) >> group & 1) << 2 | lower)] as i8
+            }
+            _ => self.bytes[usize::from(lower())] as i8,
         }
     }
 
@@ -63,7 +67,7 @@ impl<'a> Quantised<'a> {
             8 => (i8::MIN..=i8::MAX).collect(),
             6 => (-32..32).collect(),
             5 => (-16..16).collect(),
-            _ => self.bytes[..16].iter().map(|&byte| byte as i8).collect(),
+            bits => self.bytes[..1 << bits].iter().map(|&byte| byte as i8).collect(),
         }
     }
 
@@ -76,13 +80,13 @@ impl<'a> Quantised<'a> {
     /// The bytes that a reader ignores.
     pub fn ignored(self) -> impl Iterator<Item = u8> + use<'a> {
         let (scales, padded) = (32 + 16 * self.blocks(), self.scales_len());
-        let table = self.bytes[..self.start()].iter().skip(16);
+        let table = self.bytes[..self.start()].iter().skip(1 << self.bits);
         let panels = (0..self.panels()).flat_map(move |panel| &self.panel(panel)[scales..padded]);
         table.chain(panels).copied()
     }
 
     fn start(self) -> usize {
-        if self.bits == 4 { 64 } else { 0 }
+        if self.bits <= 4 { 64 } else { 0 }
     }
 
     fn blocks(self) -> usize {

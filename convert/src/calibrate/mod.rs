@@ -35,7 +35,7 @@ const MOST_COLUMNS: usize = 16_384;
 /// Which text the errors of quantised matrices are measured on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Calibration {
-    /// The one that comes with this program for [`Mix::Q4`], none for others.
+    /// The one that comes with this program for [`Mix::Q4`] and [`Mix::Q3`], none for others.
     #[default]
     Auto,
     /// None: each number becomes the nearest there is.
@@ -61,7 +61,7 @@ impl Calibration {
         let built_in = || Text { path: "the built-in text".into(), text: BUILT_IN.into() };
         match self {
             Calibration::None => Ok(None),
-            Calibration::Auto => Ok((weights.mix == Mix::Q4).then(built_in)),
+            Calibration::Auto => Ok(matches!(weights.mix, Mix::Q4 | Mix::Q3).then(built_in)),
             Calibration::BuiltIn => Ok(Some(built_in())),
             Calibration::Text(path) => Text::read(path).map(Some),
         }
@@ -155,8 +155,9 @@ impl<'a> Target<'a> {
     /// `None` of what is not quantised, or has no inputs.
     fn new(binding: &'a Binding<'a>, model: &Model) -> Result<Option<Target<'a>>> {
         let product = match binding.kind {
-            Kind::EmbedTokens if model.config().tie_word_embeddings => Kind::LmHead,
-            Kind::EmbedTokens => return Ok(None),
+            Kind::EmbedTokens | Kind::EmbedTokensRare if model.config().tie_word_embeddings => Kind::LmHead,
+            Kind::EmbedTokens | Kind::EmbedTokensRare => return Ok(None),
+            Kind::LmHeadRare => Kind::LmHead,
             kind => kind,
         };
         let Some(codes) = Codes::of(binding.dtype) else { return Ok(None) };
@@ -166,7 +167,7 @@ impl<'a> Target<'a> {
             let problem = format!("{expected}, found {columns} (--calibrate none does without)");
             return Err(Error::tensor(&binding.tensors[0].tensor.name, problem));
         }
-        let layer = binding.layer.map(|layer| layer as usize);
+        let layer = if product == Kind::LmHead { None } else { binding.layer.map(|layer| layer as usize) };
         Ok(Some(Target { binding, codes, product: (product, layer), recipe: Recipe::of(product) }))
     }
 
@@ -239,7 +240,11 @@ fn observe(
     progress: &Progress,
 ) -> smolrun::Result<Vec<Observed>> {
     progress.start_tokens("calibrating", samples.tokens() as u64);
-    let places: HashMap<_, _> = (0..).zip(targets).map(|(place, target)| (target.product, place)).collect();
+    // The parts of an output matrix have the same inputs.
+    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+    for (place, target) in targets.iter().enumerate() {
+        places.entry(target.product).or_default().push(place);
+    }
     let mut observed: Vec<Observed> = targets
         .iter()
         .map(|target| Observed { sums: Sums::new(target.binding.columns()), mean: 0.0 })
@@ -249,7 +254,7 @@ fn observe(
     let mut run = |tokens: &[u32], add: &mut dyn FnMut(usize, &Activations<'_>)| {
         session.truncate(0);
         session.feed_observed(tokens, |inputs| {
-            if let Some(&place) = places.get(&(inputs.kind, inputs.layer)) {
+            for &place in places.get(&(inputs.kind, inputs.layer)).into_iter().flatten() {
                 add(place, &inputs);
             }
         })?;

@@ -2,9 +2,11 @@
 
 use smolrun::format::{BLOCK, Dtype};
 
-/// The values of `q4`, unless a matrix has its own: the 16 levels that lose least of a Gaussian (Lloyd and Max), the
+/// The values of `q3`, unless a matrix has its own: the 8 levels that lose least of a Gaussian (Lloyd and Max), the
 /// largest of them brought to 127.
-pub const GAUSSIAN: [i8; 16] = [-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127];
+pub const GAUSSIAN_8: [i8; 8] = [-127, -79, -45, -14, 14, 45, 79, 127];
+/// Those of `q4`, 16 of the same kind.
+pub const GAUSSIAN_16: [i8; 16] = [-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127];
 
 /// Added to a number below 2^22 and taken away again, it leaves the nearest whole number, of two the even one.
 const ROUNDING: f32 = 12_582_912.0; // 1.5 * 2^23
@@ -26,18 +28,21 @@ pub struct Codes {
 enum Values {
     /// All whole numbers from the first to the second.
     Whole(f32, f32),
-    /// In ascending order: the first value, then for each step the middle between two values and how far apart they are.
-    Table { first: f32, steps: [(f32, f32); 15], bytes: [i8; 16] },
+    /// In ascending order the first value, then for each step the middle between two values and how far apart they are; and
+    /// all values in the order of their codes.
+    Table { first: f32, steps: Vec<(f32, f32)>, bytes: Vec<i8> },
 }
 
 impl Codes {
-    /// The codes of `dtype`, those of `q4` with the values of [`GAUSSIAN`]; `None` where it is not quantised.
+    /// The codes of `dtype`, those of `q4` and `q3` with the values of [`GAUSSIAN_16`] and [`GAUSSIAN_8`]; `None` where it
+    /// is not quantised.
     pub fn of(dtype: Dtype) -> Option<Codes> {
         match dtype {
             Dtype::Q8 => Some(Codes::whole(dtype, -127, 127, 0)), // -128 would have no counterpart
             Dtype::Q6 => Some(Codes::whole(dtype, -32, 31, 32)),
             Dtype::Q5 => Some(Codes::whole(dtype, -16, 15, 16)),
-            Dtype::Q4 => Some(Codes::table(GAUSSIAN)),
+            Dtype::Q4 => Some(Codes::q4(GAUSSIAN_16)),
+            Dtype::Q3 => Some(Codes::q3(GAUSSIAN_8)),
             Dtype::U8 | Dtype::U32 | Dtype::F32 | Dtype::Bf16 => None,
         }
     }
@@ -50,19 +55,36 @@ impl Codes {
     }
 
     /// The codes of `q4` with these values, which are stored in ascending order.
-    pub fn table(mut values: [i8; 16]) -> Codes {
+    pub fn q4(values: [i8; 16]) -> Codes {
+        Codes::table(Dtype::Q4, values.to_vec())
+    }
+
+    /// The codes of `q3` with these values. They are stored as the upper four upwards, then the lower four downwards: the
+    /// codes' lower two bits, which lie by themselves, then tell how far out a value is, which is seldom far, and a file
+    /// that is compressed becomes smaller.
+    pub fn q3(values: [i8; 8]) -> Codes {
+        Codes::table(Dtype::Q3, values.to_vec())
+    }
+
+    fn table(dtype: Dtype, mut values: Vec<i8>) -> Codes {
         values.sort_unstable();
+        let mut bytes = values.clone();
+        if dtype == Dtype::Q3 {
+            bytes.rotate_left(4);
+            bytes[4..].reverse();
+        }
         let mut code_of = [0; 256];
-        for (code, &value) in (0..16).zip(&values) {
+        for (code, &value) in (0..).zip(&bytes) {
             code_of[place(value)] = code;
         }
-        let steps = std::array::from_fn(|step| {
-            let [lower, upper] = [values[step], values[step + 1]].map(f32::from);
+        let steps = values.array_windows().map(|&[lower, upper]| {
+            let [lower, upper] = [lower, upper].map(f32::from);
             ((lower + upper) / 2.0, upper - lower)
         });
+        let steps = steps.collect();
         let largest = largest(&values);
-        let values = Values::Table { first: values[0].into(), steps, bytes: values };
-        Codes { dtype: Dtype::Q4, values, code_of, largest }
+        let values = Values::Table { first: values[0].into(), steps, bytes };
+        Codes { dtype, values, code_of, largest }
     }
 
     /// The dtype that has these codes.
@@ -70,11 +92,11 @@ impl Codes {
         self.dtype
     }
 
-    /// The values that a section of `q4` begins with, in the order of their codes.
-    pub fn values(&self) -> Option<[i8; 16]> {
-        match self.values {
-            Values::Whole(..) => None,
-            Values::Table { bytes, .. } => Some(bytes),
+    /// The values that a section begins with, in the order of their codes: none but in `q4` and `q3`.
+    pub fn values(&self) -> &[i8] {
+        match &self.values {
+            Values::Whole(..) => &[],
+            Values::Table { bytes, .. } => bytes,
         }
     }
 
@@ -130,7 +152,7 @@ fn largest(values: &[i8]) -> f32 {
 mod tests {
     use super::*;
 
-    const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+    const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
     /// By the document's table.
     fn value(codes: &Codes, code: u8) -> i8 {
@@ -138,13 +160,13 @@ mod tests {
             Dtype::Q8 => code as i8,
             Dtype::Q6 => code as i8 - 32,
             Dtype::Q5 => code as i8 - 16,
-            _ => codes.values().unwrap()[usize::from(code)],
+            _ => codes.values()[usize::from(code)],
         }
     }
 
     #[test]
     fn every_number_gets_the_code_of_a_nearest_value() {
-        let odd = Codes::table([3, -100, 50, 50, 0, 7, 9, -1, -2, 90, 91, 92, 20, 21, 22, 100]);
+        let odd = Codes::q4([3, -100, 50, 50, 0, 7, 9, -1, -2, 90, 91, 92, 20, 21, 22, 100]);
         for codes in DTYPES.map(|dtype| Codes::of(dtype).unwrap()).into_iter().chain([odd]) {
             let all: Vec<i8> = match codes.dtype() {
                 Dtype::Q8 => (-127..=127).collect(),
@@ -167,20 +189,26 @@ mod tests {
     fn the_default_values_are_the_code_that_lloyd_and_max_found() {
         let density = |x: f64| (-x * x / 2.0).exp();
         let points: Vec<f64> = (-60_000..=60_000).map(|i| f64::from(i) / 10_000.0).collect();
-        let mut levels: [f64; 16] = std::array::from_fn(|level| (level as f64 - 7.5) / 3.0);
-        for _ in 0..300 {
-            let mut sums = [(0.0, 0.0); 16];
-            let mut level = 0;
-            for &x in &points {
-                while level < 15 && x > (levels[level] + levels[level + 1]) / 2.0 {
-                    level += 1;
+        let found = |count: usize| {
+            let mut levels: Vec<f64> =
+                (0..count).map(|level| (level as f64 + 0.5 - count as f64 / 2.0) / 3.0).collect();
+            for _ in 0..300 {
+                let mut sums = vec![(0.0, 0.0); count];
+                let mut level = 0;
+                for &x in &points {
+                    while level + 1 < count && x > (levels[level] + levels[level + 1]) / 2.0 {
+                        level += 1;
+                    }
+                    sums[level].0 += x * density(x);
+                    sums[level].1 += density(x);
                 }
-                sums[level].0 += x * density(x);
-                sums[level].1 += density(x);
+                levels = sums.into_iter().map(|(moment, mass)| moment / mass).collect();
             }
-            levels = sums.map(|(moment, mass)| moment / mass);
-        }
-        assert_eq!(levels.map(|level| (level / levels[15] * 127.0).round() as i8), GAUSSIAN);
+            let largest = levels[count - 1];
+            levels.iter().map(|level| (level / largest * 127.0).round() as i8).collect::<Vec<_>>()
+        };
+        assert_eq!(found(16), GAUSSIAN_16);
+        assert_eq!(found(8), GAUSSIAN_8);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::ops::AddAssign;
 use smolrun::format::{BLOCK, PANEL, QuantisedPanels};
 
 pub use self::calibrated::{Calibrated, Effort, Moments};
-pub use self::codes::{Codes, GAUSSIAN};
+pub use self::codes::{Codes, GAUSSIAN_8, GAUSSIAN_16};
 use self::panel::Panel;
 use self::row::Row;
 
@@ -60,7 +60,7 @@ impl Quantiser {
     /// The bytes of the section before its panels.
     pub fn values(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.layout.values_len];
-        for (byte, value) in bytes.iter_mut().zip(self.codes.values().into_iter().flatten()) {
+        for (byte, value) in bytes.iter_mut().zip(self.codes.values()) {
             *byte = value.cast_unsigned();
         }
         bytes

@@ -43,14 +43,19 @@ fn put_codes(dtype: Dtype, codes: &[u8; BLOCK], first: usize, block: &mut [u8]) 
     let (lines, _) = block.as_chunks_mut::<PLACES>();
     for (group, codes) in codes.as_chunks::<GROUP>().0.iter().enumerate() {
         for (place, &code) in (first..).zip(codes) {
+            let (fours, twos) = (group % 2 * 4, group % 4 * 2);
             match dtype {
+                Dtype::Q3 => {
+                    lines[group / 4][place] |= (code & 3) << twos;
+                    lines[2][place] |= code >> 2 << group;
+                }
                 Dtype::Q8 => lines[group][place] = code,
-                Dtype::Q6 => lines[4 + group / 4][place] |= code >> 4 << (group % 4 * 2),
+                _ => lines[group / 2][place] |= (code & 15) << fours,
+            }
+            match dtype {
+                Dtype::Q6 => lines[4 + group / 4][place] |= code >> 4 << twos,
                 Dtype::Q5 => lines[4][place] |= code >> 4 << group,
                 _ => {}
-            }
-            if dtype != Dtype::Q8 {
-                lines[group / 2][place] |= (code & 15) << (group % 2 * 4);
             }
         }
     }

@@ -138,7 +138,7 @@ fn check_entry(index: u32, entry: Entry, previous_end: u64, file_len: u64) -> Re
 
 /// Returns the type of the section's elements.
 fn check_known(kind: Kind, entry: &Entry) -> Result<Dtype, String> {
-    let has_index = kind.is_per_layer() || kind == Kind::Pretokenizer;
+    let has_index = kind.is_per_layer() || kind.is_numbered();
     if has_index == (entry.layer == NO_LAYER) {
         let expected = if has_index { "a layer" } else { "no layer (4294967295)" };
         return Err(format!("layer: expected {expected}, found {}", entry.layer));

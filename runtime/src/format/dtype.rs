@@ -20,13 +20,15 @@ pub enum Dtype {
     Q5 = 7,
     /// Codes of 4 bits with scales and a table of values.
     Q4 = 8,
+    /// Codes of 3 bits with scales and a table of values.
+    Q3 = 9,
 }
 
 impl Dtype {
     /// Every type, in ascending order of its code.
-    pub const ALL: [Dtype; 8] = {
+    pub const ALL: [Dtype; 9] = {
         use Dtype::*;
-        [U8, U32, F32, Bf16, Q8, Q6, Q5, Q4]
+        [U8, U32, F32, Bf16, Q8, Q6, Q5, Q4, Q3]
     };
 
     /// The type with this code, if this version knows it.
@@ -50,6 +52,7 @@ impl Dtype {
             Dtype::Q6 => "q6",
             Dtype::Q5 => "q5",
             Dtype::Q4 => "q4",
+            Dtype::Q3 => "q3",
         }
     }
 
@@ -59,7 +62,7 @@ impl Dtype {
             Dtype::U8 => Some(1),
             Dtype::Bf16 => Some(2),
             Dtype::U32 | Dtype::F32 => Some(4),
-            Dtype::Q8 | Dtype::Q6 | Dtype::Q5 | Dtype::Q4 => None,
+            Dtype::Q8 | Dtype::Q6 | Dtype::Q5 | Dtype::Q4 | Dtype::Q3 => None,
         }
     }
 
@@ -70,7 +73,17 @@ impl Dtype {
             Dtype::Q6 => Some(6),
             Dtype::Q5 => Some(5),
             Dtype::Q4 => Some(4),
+            Dtype::Q3 => Some(3),
             Dtype::U8 | Dtype::U32 | Dtype::F32 | Dtype::Bf16 => None,
+        }
+    }
+
+    /// How many values a section's table has, where codes are places in one.
+    pub fn table_len(self) -> Option<usize> {
+        match self {
+            Dtype::Q4 => Some(16),
+            Dtype::Q3 => Some(8),
+            _ => None,
         }
     }
 }

@@ -9,7 +9,7 @@ pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
 pub const VERSION_MAJOR: u16 = 1;
 /// The minor version this crate writes; a reader accepts older and newer ones.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 2;
 
 /// Bytes of the header, at offset 0.
 pub const HEADER_LEN: usize = 128;
@@ -70,11 +70,13 @@ pub enum Kind {
     QkvBias = 25,
     QkNorm = 26,
     OBias = 27,
+    EmbedTokensRare = 28,
+    LmHeadRare = 29,
 }
 
 impl Kind {
     /// Every kind, in ascending order of its code.
-    pub const ALL: [Kind; 27] = {
+    pub const ALL: [Kind; 29] = {
         use Kind::*;
         [
             Config,
@@ -104,6 +106,8 @@ impl Kind {
             QkvBias,
             QkNorm,
             OBias,
+            EmbedTokensRare,
+            LmHeadRare,
         ]
     };
 
@@ -147,6 +151,8 @@ impl Kind {
             Kind::QkvBias => "qkv_bias",
             Kind::QkNorm => "qk_norm",
             Kind::OBias => "o_bias",
+            Kind::EmbedTokensRare => "embed_tokens_rare",
+            Kind::LmHeadRare => "lm_head_rare",
         }
     }
 
@@ -167,6 +173,11 @@ impl Kind {
         )
     }
 
+    /// Whether there may be several sections of this kind, numbered from 0.
+    pub fn is_numbered(self) -> bool {
+        matches!(self, Kind::Pretokenizer | Kind::EmbedTokensRare | Kind::LmHeadRare)
+    }
+
     /// Whether the section is a matrix in panels.
     pub fn is_matrix(self) -> bool {
         matches!(
@@ -177,7 +188,18 @@ impl Kind {
                 | Kind::GateUpProj
                 | Kind::DownProj
                 | Kind::LmHead
+                | Kind::EmbedTokensRare
+                | Kind::LmHeadRare
         )
+    }
+
+    /// Of a matrix with a row for each token, the kind of the sections that its last rows may have.
+    pub fn rare(self) -> Option<Kind> {
+        match self {
+            Kind::EmbedTokens => Some(Kind::EmbedTokensRare),
+            Kind::LmHead => Some(Kind::LmHeadRare),
+            _ => None,
+        }
     }
 
     /// Whether a reader can do without the section.
@@ -200,8 +222,8 @@ impl Kind {
             RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm | QkvBias | QkNorm | OBias => {
                 &[Dtype::F32]
             }
-            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead => {
-                &[Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4]
+            EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead | EmbedTokensRare | LmHeadRare => {
+                &[Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3]
             }
         }
     }

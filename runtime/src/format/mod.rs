@@ -62,21 +62,21 @@ pub struct Layout {
 pub struct WeightSections {
     /// Rotary inverse frequencies, `[head_dim / 2]`.
     pub rope_inv_freq: Range<usize>,
-    /// `[vocab_size, hidden_size]`
-    pub embed_tokens: MatrixSection,
+    /// `[vocab_size, hidden_size]`: one section, or several with rows of ever rarer tokens.
+    pub embed_tokens: Vec<MatrixSection>,
     /// One per layer.
     pub layers: Vec<LayerSections>,
     /// `[hidden_size]`
     pub norm: Range<usize>,
-    /// `[vocab_size, hidden_size]`; the embedding's own range when they are tied.
-    pub lm_head: MatrixSection,
+    /// `[vocab_size, hidden_size]`, likewise; the embedding's own ranges when they are tied.
+    pub lm_head: Vec<MatrixSection>,
 }
 
 impl WeightSections {
     /// Every dtype that a matrix is stored as, once, in ascending order of their codes.
     pub fn dtypes(&self) -> Vec<Dtype> {
         let layers = self.layers.iter().flat_map(LayerSections::matrices);
-        let matrices: Vec<_> = layers.chain([&self.embed_tokens, &self.lm_head]).collect();
+        let matrices: Vec<_> = layers.chain(&self.embed_tokens).chain(&self.lm_head).collect();
         let is_any = |dtype: &Dtype| matrices.iter().any(|matrix| matrix.dtype == *dtype);
         Dtype::ALL.into_iter().filter(is_any).collect()
     }
@@ -209,8 +209,8 @@ struct Shelf<'a> {
     single: Vec<Option<&'a Section>>,
     /// Per layer, those of the kinds that are, indexed by kind code.
     layers: Vec<Vec<Option<&'a Section>>>,
-    /// Pre-tokenizer stages, in order.
-    stages: Vec<&'a Section>,
+    /// Those of the kinds that are numbered, in order, indexed by kind code.
+    numbered: Vec<Vec<&'a Section>>,
 }
 
 impl<'a> Shelf<'a> {
@@ -225,16 +225,17 @@ impl<'a> Shelf<'a> {
         let mut shelf = Shelf {
             single: vec![None; most.saturating_add(1)],
             layers: vec![vec![None; most.saturating_add(1)]; num_hidden_layers],
-            stages: Vec::new(),
+            numbered: vec![Vec::new(); most.saturating_add(1)],
         };
         for section in sections {
             let Some(kind) = section.kind else { continue };
             let layer = section.entry.layer as usize;
-            if kind == Kind::Pretokenizer {
-                if layer != shelf.stages.len() {
-                    return Err(section.error(format!("layer: expected stage {}", shelf.stages.len())));
+            if kind.is_numbered() {
+                let before = &mut shelf.numbered[kind as usize];
+                if layer != before.len() {
+                    return Err(section.error(format!("layer: expected number {}", before.len())));
                 }
-                shelf.stages.push(section);
+                before.push(section);
                 continue;
             }
             let row = match kind.is_per_layer() {
@@ -273,7 +274,7 @@ impl<'a> Shelf<'a> {
         ]
         .map(|n| n as u64);
         let rope_inv_freq = self.take(Kind::RopeInvFreq, [head_dim / 2, 1])?.range.clone();
-        let embed_tokens = self.take(Kind::EmbedTokens, [vocab, hidden])?.matrix();
+        let embed_tokens = self.take_vocab(Kind::EmbedTokens, [vocab, hidden])?;
         let layers = (0u32..).zip(flags).map(|(layer, &flags)| {
             let mut optional = |kind, shape| -> Result<Option<Range<usize>>, FormatError> {
                 let section = self.take_optional(kind, Some(layer), shape)?;
@@ -300,9 +301,32 @@ impl<'a> Shelf<'a> {
         let norm = self.take(Kind::Norm, [hidden, 1])?.range.clone();
         let lm_head = match config.tie_word_embeddings {
             true => embed_tokens.clone(),
-            false => self.take(Kind::LmHead, [vocab, hidden])?.matrix(),
+            false => self.take_vocab(Kind::LmHead, [vocab, hidden])?,
         };
         Ok(WeightSections { rope_inv_freq, embed_tokens, layers, norm, lm_head })
+    }
+
+    /// A matrix with a row for each token: all rows in one section, or the last ones in others.
+    fn take_vocab(&mut self, kind: Kind, shape: [u64; 2]) -> Result<Vec<MatrixSection>, FormatError> {
+        let rare = kind.rare().map(|kind| std::mem::take(&mut self.numbered[kind as usize]));
+        let rare = rare.unwrap_or_default();
+        let [mut rows, columns] = shape;
+        // From the last section to the first: each leaves whole panels to those before it.
+        for section in rare.iter().rev() {
+            let [count, _] = section.entry.shape;
+            let left = rows.checked_sub(count).filter(|&left| {
+                count > 0
+                    && left > 0
+                    && left.is_multiple_of(PANEL as u64)
+                    && section.entry.shape[1] == columns
+            });
+            rows = left.ok_or_else(|| {
+                let expected = format!("the last of {rows} rows of {columns}, after a multiple of {PANEL}");
+                section.error(format!("shape: expected {expected}, found {:?}", section.entry.shape))
+            })?;
+        }
+        let common = self.take(kind, [rows, columns])?;
+        Ok(std::iter::once(common).chain(rare).map(Section::matrix).collect())
     }
 
     fn take_tokenizer(&mut self, config: &Config, bytes: &[u8]) -> Result<TokenizerSections, FormatError> {
@@ -314,7 +338,8 @@ impl<'a> Shelf<'a> {
             slots.is_power_of_two() && columns == 4
         })?;
         let added_tokens = self.take_with(Kind::AddedTokens, "[n, 2]", |[_, columns]| columns == 2)?;
-        let pretokenizer = self.stages.drain(..).map(|section| {
+        let stages = std::mem::take(&mut self.numbered[Kind::Pretokenizer as usize]);
+        let pretokenizer = stages.into_iter().map(|section| {
             let [_, columns] = section.entry.shape;
             match columns {
                 1 => Ok(section.range.clone()),
@@ -398,7 +423,8 @@ impl<'a> Shelf<'a> {
 
     /// A known section that nothing in the model asked for, such as an `lm_head` beside a tied embedding.
     fn expect_empty(&self) -> Result<(), FormatError> {
-        let mut left = self.single.iter().chain(self.layers.iter().flatten()).flatten();
+        let single = self.single.iter().chain(self.layers.iter().flatten()).flatten();
+        let mut left = single.chain(self.numbered.iter().flatten());
         left.next().map_or(Ok(()), |section| Err(section.error("the config has no place for this section")))
     }
 }

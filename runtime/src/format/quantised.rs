@@ -10,7 +10,7 @@ use super::layout::PANEL;
 pub const BLOCK: usize = 32;
 /// Bytes that every part of a panel fills whole ones of: a cache line.
 const LINE: u64 = 64;
-/// Bytes of the table of values at the start of a section of `q4`, the first 16 of them in use.
+/// Bytes of the table of values at the start of a section of `q4` or `q3`, as many of them in use as there are codes.
 const VALUES_LEN: u64 = LINE;
 
 /// The lengths in a section of a quantised dtype with so many columns.
@@ -68,7 +68,7 @@ impl Lens {
         let scales = blocks.checked_add(2)?.checked_mul(PANEL as u64)?.checked_next_multiple_of(LINE)?;
         let block = bits.checked_mul((BLOCK * PANEL / 8) as u64)?;
         let panel = blocks.checked_mul(block)?.checked_add(scales)?;
-        let values = if dtype == Dtype::Q4 { VALUES_LEN } else { 0 };
+        let values = dtype.table_len().map_or(0, |_| VALUES_LEN);
         Some(Lens { values, blocks, scales, block, panel })
     }
 }
@@ -96,6 +96,8 @@ mod tests {
         };
         assert_eq!(lens(Dtype::Q4, 576), q4);
         assert_eq!(q4.block_scales(), 32..320);
+        let q3 = QuantisedPanels { block_len: 192, panel_len: 320 + 18 * 192, ..q4 };
+        assert_eq!(lens(Dtype::Q3, 576), q3);
         assert_eq!(lens(Dtype::Q5, 576).block_len, 320);
         assert_eq!(lens(Dtype::Q6, 576).block_len, 384);
         let q8 = lens(Dtype::Q8, 33); // two blocks, the second with one column

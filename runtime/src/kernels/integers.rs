@@ -22,6 +22,7 @@ pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock],
     let (product, y) = (Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }, y.as_chunks_mut().0);
     match (rows, w.dtype, S::BLOCK) {
         (1, Dtype::Q4, _) => product.one_row::<Q4>(y),
+        (1, Dtype::Q3, _) => product.one_row::<Q3>(y),
         (1, Dtype::Q5, _) => product.one_row::<Q5>(y),
         (1, Dtype::Q6, _) => product.one_row::<Q6>(y),
         (1, ..) => product.one_row::<Q8>(y),
@@ -44,6 +45,7 @@ struct Q8;
 struct Q6;
 struct Q5;
 struct Q4;
+struct Q3;
 
 impl Codes for Q8 {
     const BITS: usize = 8;
@@ -80,6 +82,19 @@ impl Codes for Q4 {
     #[inline(always)]
     fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
         let [first, second] = halves(simd, &block[k]);
+        [simd.look_up(table, first), simd.look_up(table, second)]
+    }
+}
+
+impl Codes for Q3 {
+    const BITS: usize = 3;
+
+    #[inline(always)]
+    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
+        let lower = simd.down(simd.bytes(&block[k / 2]), 4 * (k % 2) as u32);
+        let upper = simd.down(simd.bytes(&block[2]), 2 * k as u32);
+        let code = |lower, upper| simd.or(simd.and(lower, 3), simd.and(upper, 4));
+        let [first, second] = [code(lower, simd.up(upper, 2)), code(simd.down(lower, 2), simd.up(upper, 1))];
         [simd.look_up(table, first), simd.look_up(table, second)]
     }
 }
@@ -202,6 +217,7 @@ impl<S: Integers> Product<'_, S> {
                 let wide = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
                 match self.w.dtype {
                     Dtype::Q4 => self.widen::<Q4>(&panel, start, wide),
+                    Dtype::Q3 => self.widen::<Q3>(&panel, start, wide),
                     Dtype::Q5 => self.widen::<Q5>(&panel, start, wide),
                     Dtype::Q6 => self.widen::<Q6>(&panel, start, wide),
                     _ => self.widen::<Q8>(&panel, start, wide),

@@ -355,7 +355,7 @@ impl Element for f32 {
 
 impl<'a> Panels<'a> {
     /// How many panels.
-    fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         match self.data {
             Elements::Quantised(data) => data.count(),
             _ => self.len() / (self.inputs * LANES),

@@ -19,7 +19,7 @@ pub(super) const PAIRS: usize = BLOCK / 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantised<'a> {
     pub(super) dtype: Dtype,
-    /// What the codes of `q4` stand for.
+    /// What the codes of `q4` and `q3` stand for.
     pub(super) table: &'a [i8; 16],
     lens: QuantisedPanels,
     panels: &'a [u8],
@@ -101,6 +101,10 @@ impl<'a> Quantised<'a> {
             let low = || groups[group / 2][place] >> (group % 2 * 4) & 15;
             match self.dtype {
                 Dtype::Q4 => self.table[usize::from(low())],
+                Dtype::Q3 => {
+                    let low = groups[group / 4][place] >> (group % 4 * 2) & 3;
+                    self.table[usize::from(low | (groups[2][place] >> group & 1) << 2)]
+                }
                 Dtype::Q5 => (low() | (groups[4][place] >> group & 1) << 4) as i8 - 16,
                 Dtype::Q6 => (low() | (groups[4 + group / 4][place] >> (group % 4 * 2) & 3) << 4) as i8 - 32,
                 _ => groups[group][place] as i8,

@@ -234,7 +234,7 @@ impl Forward {
         rope.set(model.rope_inv_freq(), position, rows);
 
         for (row, &token) in tokens.iter().enumerate() {
-            model.embed_tokens().copy_row(token as usize, &mut s.x, rows, row);
+            model.embed(token as usize, &mut s.x, rows, row);
         }
         for layer in 0..config.num_hidden_layers {
             let weights = model.layer(layer);
@@ -268,7 +268,12 @@ impl Forward {
         copy_rows(&s.x, rows, first, count, &mut s.picked);
         let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
         team.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
-        team.project(model.lm_head(), None, normed, count, &mut s.logits);
+        let mut logits = &mut s.logits[..];
+        for w in model.lm_head() {
+            let (now, later) = logits.split_at_mut(w.count() * LANES * count);
+            team.project(w, None, normed, count, now);
+            logits = later;
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Model;
 use crate::format::{Dtype, LayerFlags, LayerSections, MatrixSection};
-use crate::kernels::{Elements, Panels, Quantised};
+use crate::kernels::{Elements, LANES, Panels, Quantised};
 
 /// One decoder layer's numbers, in the order in which they are used.
 pub(super) struct LayerWeights<'a> {
@@ -49,9 +49,20 @@ impl Model {
         }
     }
 
-    /// `[vocab_size, hidden_size]`
-    pub(super) fn embed_tokens(&self) -> Panels<'_> {
-        self.panels(&self.layout().weights.embed_tokens, self.config().hidden_size)
+    /// `[vocab_size, hidden_size]`, in parts of rows
+    pub(super) fn embed_tokens(&self) -> impl Iterator<Item = Panels<'_>> {
+        self.vocab(&self.layout().weights.embed_tokens)
+    }
+
+    /// Writes the row of `token` into `column` of the activations `out`, as [`Panels::copy_row`] does.
+    pub(super) fn embed(&self, token: usize, out: &mut [f32], rows: usize, column: usize) {
+        let mut row = token;
+        for part in self.embed_tokens() {
+            let Some(later) = row.checked_sub(part.count() * LANES) else {
+                return part.copy_row(row, out, rows, column);
+            };
+            row = later;
+        }
     }
 
     /// `[hidden_size]`
@@ -59,14 +70,18 @@ impl Model {
         self.floats(&self.layout().weights.norm)
     }
 
-    /// `[vocab_size, hidden_size]`
-    pub(super) fn lm_head(&self) -> Panels<'_> {
-        self.panels(&self.layout().weights.lm_head, self.config().hidden_size)
+    /// `[vocab_size, hidden_size]`, in parts of rows
+    pub(super) fn lm_head(&self) -> impl Iterator<Item = Panels<'_>> {
+        self.vocab(&self.layout().weights.lm_head)
     }
 
     /// Rotary inverse frequencies, `[head_dim / 2]`.
     pub(super) fn rope_inv_freq(&self) -> &[f32] {
         self.floats(&self.layout().weights.rope_inv_freq)
+    }
+
+    fn vocab<'a>(&'a self, sections: &'a [MatrixSection]) -> impl Iterator<Item = Panels<'a>> {
+        sections.iter().map(|section| self.panels(section, self.config().hidden_size))
     }
 
     // `Layout::parse` checked that each range lies inside the blob, starts on a multiple of 64 and holds whole elements

@@ -195,7 +195,7 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
 /// Bytes of the matrices that a token reads: all but the embedding, of which it takes one row, unless that is the head.
 fn weight_bytes(layout: &Layout) -> usize {
     let layers = layout.weights.layers.iter().flat_map(LayerSections::matrices);
-    layers.chain([&layout.weights.lm_head]).map(|matrix| matrix.range.len()).sum()
+    layers.chain(&layout.weights.lm_head).map(|matrix| matrix.range.len()).sum()
 }
 
 /// Operations of a token in all layers' matrices, a multiply-add being two.

@@ -6,7 +6,7 @@ use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
 use crate::format::{Dtype, QuantisedPanels};
 use crate::kernels::{Elements, Panels, Quantised, RoundedBlock, rounded_blocks};
 
-const DTYPES: [Dtype; 4] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4];
+const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
 /// A section of noise, which is a valid one but for the row scales: these are numbers between 1/256 and 1/128.
 fn section(noise: &mut Noise, dtype: Dtype, outputs: usize, inputs: usize) -> Vec<u8> {
@@ -28,7 +28,8 @@ fn element(section: &[u8], dtype: Dtype, inputs: usize, row: usize, column: usiz
         Dtype::Q8 => (8, 0),
         Dtype::Q6 => (6, 0),
         Dtype::Q5 => (5, 0),
-        _ => (4, 64),
+        Dtype::Q4 => (4, 64),
+        _ => (3, 64),
     };
     let blocks = inputs.div_ceil(32);
     let scales_len = (32 + 16 * blocks).next_multiple_of(64);
@@ -37,12 +38,18 @@ fn element(section: &[u8], dtype: Dtype, inputs: usize, row: usize, column: usiz
     let block_scale = panel[32 + column / 32 * 16 + row % 16];
     let codes = &panel[scales_len + column / 32 * 64 * bits..];
     let (group, place) = (column / 4 % 8, row % 16 * 4 + column % 4);
-    let low = i32::from(codes[group / 2 * 64 + place] >> (4 * (group % 2)) & 15);
+    let low = || i32::from(codes[group / 2 * 64 + place] >> (4 * (group % 2)) & 15);
     let value = match dtype {
         Dtype::Q8 => i32::from(codes[group * 64 + place] as i8),
-        Dtype::Q6 => low + 16 * i32::from(codes[256 + group / 4 * 64 + place] >> (2 * (group % 4)) & 3) - 32,
-        Dtype::Q5 => low + 16 * i32::from(codes[256 + place] >> group & 1) - 16,
-        _ => i32::from(section[low as usize] as i8),
+        Dtype::Q6 => {
+            low() + 16 * i32::from(codes[256 + group / 4 * 64 + place] >> (2 * (group % 4)) & 3) - 32
+        }
+        Dtype::Q5 => low() + 16 * i32::from(codes[256 + place] >> group & 1) - 16,
+        Dtype::Q4 => i32::from(section[low() as usize] as i8),
+        _ => {
+            let low = codes[group / 4 * 64 + place] >> (2 * (group % 4)) & 3;
+            i32::from(section[usize::from(low + 4 * (codes[128 + place] >> group & 1))] as i8)
+        }
     };
     [f64::from(f32::from_bits(row_scale << 16)), f64::from(block_scale), f64::from(value)]
 }
@@ -144,7 +151,9 @@ fn rows_are_read_as_the_document_says() {
 #[test]
 fn largest_codes_and_activations_overflow_nothing() {
     // All codes -128, all activations at either end.
-    for (sign, dtype) in [1.0, -1.0].into_iter().flat_map(|s| [Dtype::Q8, Dtype::Q4].map(|d| (s, d))) {
+    for (sign, dtype) in
+        [1.0, -1.0].into_iter().flat_map(|s| [Dtype::Q8, Dtype::Q4, Dtype::Q3].map(|d| (s, d)))
+    {
         let lens = QuantisedPanels::new(dtype, 64).unwrap();
         let mut section = vec![0; lens.values_len + lens.panel_len];
         section[..lens.values_len].fill(0x80);
