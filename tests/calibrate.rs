@@ -5,12 +5,13 @@ use std::fs;
 use serde_json::{Value, json};
 use smol_tests::common::counting::Random;
 use smol_tests::common::{
-    Checkpoint, Quantised, REAL, TALES, TempDir, TensorDtype, blob, chat_agreement, data, model_dir, run,
-    tales,
+    Checkpoint, Quantised, REAL, TALES, TempDir, TensorDtype, blob, blob_of, blob_of_mix, chat_agreement,
+    data, run, tales,
 };
+use smolconv::Mix;
 use smolconv::quantise::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
+use smolrun::Kernels;
 use smolrun::format::Dtype;
-use smolrun::{Kernels, Model};
 
 use crate::convert::{assert_same_on_any_threads, convert, inspect};
 use crate::perplexity::{compare, session, tokens};
@@ -272,26 +273,25 @@ fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
-/// On all of the text KL is 0.038 and perplexity 4.1 % higher: see `docs/quantisation.md`.
+/// On all of the text KL is 0.083 and perplexity 8.2 % higher: see `docs/quantisation.md`. (`q4` takes as long, and differs
+/// in which matrices have how many bits.)
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
-fn smollm2_135m_in_q4_is_smaller_and_better_than_its_peers() {
-    let (temp, text) = (TempDir::new(), fs::read_to_string(data("ppl.txt")).unwrap());
-    let (out, piece) = (temp.join("q4.bin"), temp.join("piece.txt"));
-    fs::write(&piece, &text[..text.floor_char_boundary(24_000)]).unwrap();
-    let report = piece.to_str().unwrap();
-    let outcome = convert(&model_dir(REAL), &out, &["--dtype", "q4", "--report", report]);
-    assert_eq!(outcome.code, 0, "{outcome:?}");
-    assert!(fs::metadata(&out).unwrap().len() < 78_000_000);
-    let report = &inspect(&out)["metadata"]["report"];
-    let number = |name: &str| report[name].as_f64().unwrap();
-    // llama.cpp's Q4_K_M, of 105.5 MB, loses 5.2 % on the whole text.
-    assert!(number("perplexity") / number("against_perplexity") < 1.052, "{report}");
-    assert!(number("mean_kl") < 0.045 && number("top_1_agreement") > 0.86, "{report}");
-    let (same, tokens) = chat_agreement(&Model::open(&out).unwrap());
-    assert!(same * 100 >= tokens * 75, "{same} of {tokens}"); // in q8 all but one
+fn smollm2_135m_in_q3_fits_70_megabytes_and_still_answers() {
+    let blob = blob_of_mix(REAL, Mix::Q3);
+    assert!(fs::metadata(&blob).unwrap().len() < 70_000_000);
+    let (mut q3, mut bf16) = (session(&blob), session(&blob_of(REAL, Dtype::Bf16)));
+    let tokens = tokens(&bf16);
+    let found = compare(&mut q3, &mut bf16, &tokens[..6144], 1024);
+    // llama.cpp's Q4_0, of 91.7 MB, loses 21 % on the whole text.
+    let loss = found.perplexity.perplexity() / found.reference.perplexity() - 1.0;
+    assert!(loss < 0.1, "{loss}");
+    assert!(found.mean_divergence() < 0.095, "{}", found.mean_divergence());
+    assert!(found.agreement() > 0.81, "{}", found.agreement());
+    let (same, tokens) = chat_agreement(q3.model());
+    assert!(same * 100 >= tokens * 70, "{same} of {tokens}"); // in q8 all but one
     let answer =
-        run("smolrun", &[out.as_os_str(), "--chat".as_ref(), "What is the capital of France?".as_ref()]);
+        run("smolrun", &[blob.as_os_str(), "--chat".as_ref(), "What is the capital of France?".as_ref()]);
     assert!(answer.stdout.contains("Paris"), "{answer:?}");
 }
 

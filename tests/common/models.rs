@@ -57,12 +57,18 @@ pub fn blob(name: &str) -> PathBuf {
 
 /// The blob of the model `name` with matrices of `dtype`, converted anew once in each test program.
 pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
-    blob_with(name, dtype.name(), Weights::all(dtype))
+    blob_with(name, dtype.name(), Weights::all(dtype), Calibration::None)
+}
+
+/// The blob of the model `name` as `smolconv --dtype` makes it. `scripts/test.sh` gives the real one of `q3` to the tests of
+/// the page.
+pub fn blob_of_mix(name: &str, mix: Mix) -> PathBuf {
+    blob_with(name, &format!("{}-mix", mix.name()), mix.into(), Calibration::Auto)
 }
 
 /// A blob of the model in the repository with matrices of every quantised dtype.
 pub fn blob_with_all_widths() -> PathBuf {
-    blob_with(TALES, "all-widths", all_widths())
+    blob_with(TALES, "all-widths", all_widths(), Calibration::None)
 }
 
 /// Every quantised dtype for some of the matrices.
@@ -72,7 +78,7 @@ pub fn all_widths() -> Weights {
     Weights { mix: Mix::Q4, keep: keep.into() }
 }
 
-fn blob_with(name: &str, label: &str, weights: Weights) -> PathBuf {
+fn blob_with(name: &str, label: &str, weights: Weights, calibration: Calibration) -> PathBuf {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let test = env::current_exe().expect("a test knows its own path");
     let directory = test.ancestors().nth(2).expect("a test lies in a profile's directory").join("test-blobs");
@@ -80,7 +86,6 @@ fn blob_with(name: &str, label: &str, weights: Weights) -> PathBuf {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&out) {
         fs::create_dir_all(&directory).expect("the target directory can be written");
-        let calibration = Calibration::None;
         let options = Options { weights, calibration, force: true, ..Options::new(model_dir(name), &out) };
         convert(&options, &Progress::new(true)).expect("the model converts");
         done.insert(out.clone());
