@@ -37,7 +37,7 @@ readonly package=bindings/wasm
 readonly module_limit=400000
 readonly target=${CARGO_TARGET_DIR:-$PWD/target}
 readonly work=$target/web
-step() { printf '\n== %s\n' "$*" >&2; }
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
 need() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
@@ -80,6 +80,7 @@ build_module() { # NAME FEATURES WASM_OPT_FLAGS...
     fi
     step "the module $name"
     RUSTFLAGS="-C target-feature=$features ${flags[*]}" CARGO_TARGET_DIR=$work/target \
+        CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
         cargo build --locked --release --target wasm32-unknown-unknown "${std[@]}" --manifest-path "$package/Cargo.toml"
     unset RUSTC_BOOTSTRAP
     wasm-bindgen --target web --out-dir "$work/$name" --out-name smolrun_wasm \

@@ -98,7 +98,7 @@ test('a second load needs no part from the network', async () => {
     page.evaluate(async (manifest) => {
       let last;
       const model = await Smol.load(manifest, { onProgress: (progress) => (last = progress) });
-      model.close();
+      await model.close();
       return last;
     }, MANIFEST);
   const first = await load();

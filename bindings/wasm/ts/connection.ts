@@ -14,9 +14,13 @@ export interface Listeners {
 }
 
 interface Pending extends Listeners {
+  method: Method;
   resolve: (value: never) => void;
   reject: (error: SmolError) => void;
 }
+
+/** From a model's being ready to its being kept. */
+const PAUSE_MS = 500;
 
 export class Connection {
   readonly #pending = new Map<number, Pending>();
@@ -24,6 +28,8 @@ export class Connection {
   /** To the workers that compute for the first. */
   readonly #threads: Line[];
   #ended: SmolError | undefined;
+  #isToBeKept = false;
+  #kept: Promise<void> | undefined;
   #lastId = 0;
 
   private constructor(start: Start, threads: number) {
@@ -55,18 +61,43 @@ export class Connection {
     const abort = () => this.#line.send({ id, method: 'abort' } satisfies Request);
     signal?.addEventListener('abort', abort);
     return new Promise<ReturnType<Calls[M]>>((resolve, reject) => {
-      this.#pending.set(id, { ...listeners, resolve, reject });
+      this.#pending.set(id, { ...listeners, method, resolve, reject });
       this.#line.send({ id, method, args } satisfies Request);
     }).finally(() => signal?.removeEventListener('abort', abort));
   }
 
-  /** Ends the workers, and with `reason` all that waits for it and all that will. */
+  /** Has what was loaded kept for the next visit, when a first token has had its time. */
+  keepSoon(): void {
+    this.#isToBeKept = true;
+    setTimeout(() => void this.#keep(), PAUSE_MS);
+  }
+
+  /** Fails all that waits and all that will with `reason`, and ends the workers when what was loaded is kept. */
+  async close(reason: SmolError): Promise<void> {
+    const kept = this.#isToBeKept ? this.#keep() : undefined;
+    for (const id of this.#pending.keys()) this.#line.send({ id, method: 'abort' } satisfies Request);
+    this.#refuse(reason, 'keep');
+    await kept;
+    this.end(reason);
+  }
+
+  /** Ends the workers at once, and with `reason` all that waits for them and all that will. */
   end(reason: SmolError): void {
-    if (this.#ended) return;
-    this.#ended = reason;
+    this.#refuse(reason);
     for (const line of [this.#line, ...this.#threads]) line.end();
-    for (const { reject } of this.#pending.values()) reject(reason);
-    this.#pending.clear();
+  }
+
+  #keep(): Promise<void> {
+    return (this.#kept ??= this.call('keep', []).catch(() => undefined)); // what is not kept is fetched again
+  }
+
+  #refuse(reason: SmolError, but?: Method): void {
+    this.#ended ??= reason;
+    for (const [id, { method, reject }] of this.#pending) {
+      if (method === but) continue;
+      this.#pending.delete(id);
+      reject(reason);
+    }
   }
 
   #receive(event: Event): void {

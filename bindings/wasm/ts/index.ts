@@ -44,7 +44,9 @@ export class Smol {
     try {
       const compiled = await compile(threads, signal);
       connection.runThreads(compiled);
-      const info = await connection.call('load', [await toSource(source), compiled, cache], { onProgress, signal });
+      const asked = [await toSource(source), compiled, cache] as const;
+      const { info, isToBeKept } = await connection.call('load', [...asked], { onProgress, signal });
+      if (isToBeKept) connection.keepSoon();
       return new Smol(connection, info);
     } catch (error) {
       connection.end(SmolError.from(error));
@@ -81,9 +83,12 @@ export class Smol {
     return this.#connection.call('logits', [Uint32Array.from(ids)]);
   }
 
-  /** Ends the workers and gives its memory back. What still waits for it fails with the code `CLOSED`. */
-  close(): void {
-    this.#connection.end(new SmolError('CLOSED', 'the model was closed'));
+  /**
+   * Ends the workers and gives their memory back. What still waits for them fails with the code `CLOSED`. Done when all that
+   * was loaded is kept for the next visit, too, which takes a moment after a first one.
+   */
+  close(): Promise<void> {
+    return this.#connection.close(new SmolError('CLOSED', 'the model was closed'));
   }
 }
 

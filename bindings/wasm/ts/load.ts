@@ -2,6 +2,7 @@
 
 import { SmolError } from './errors.js';
 import { isFile, networkError, request, stream } from './fetch.js';
+import type { Keeper } from './keeper.js';
 import type { Manifest } from './manifest.js';
 import { instantiate, type Compiled } from './module.js';
 import { fileSystem } from './node.js';
@@ -17,6 +18,8 @@ export interface Loaded {
   readonly engine: Engine;
   readonly memory: WebAssembly.Memory;
   readonly info: ModelInfo;
+  /** What is still to be kept for the next visit. */
+  readonly keeper: Keeper | undefined;
 }
 
 type Report = (progress: Progress) => void;
@@ -122,12 +125,12 @@ async function fill(
   length: number,
   { build, threads, memory }: Module,
   manifest: Manifest | undefined,
-  work: (target: Target) => Promise<void>,
+  work: (target: Target) => Promise<Keeper | undefined | void>,
 ): Promise<Loaded> {
   const buffer = new BlobBuffer(length);
-  await work(new Target(buffer, memory, length));
+  const keeper = (await work(new Target(buffer, memory, length))) || undefined;
   const engine = new Engine(buffer, threads);
   const { name, version, architecture, licence } = manifest ?? {};
   const info = { name, version, architecture, licence, build, ...(engine.info() as object) } as ModelInfo;
-  return { engine, memory, info };
+  return { engine, memory, info, keeper };
 }

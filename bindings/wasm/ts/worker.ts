@@ -1,4 +1,4 @@
-// The worker: one model, one request after the other.
+// The worker: one model, and but for keeping it one request after the other.
 
 import { SmolError, throwIfAborted } from './errors.js';
 import { generate } from './generation.js';
@@ -21,7 +21,8 @@ line.listen((message) => {
   if (request.method === 'abort') return controllers.get(request.id)?.abort();
   const controller = new AbortController();
   controllers.set(request.id, controller);
-  last = last.then(() => answer(request, controller.signal));
+  if (request.method === 'keep') void answer(request, controller.signal);
+  else last = last.then(() => answer(request, controller.signal));
 });
 
 async function answer({ id, method, args }: Request & { method: Method }, signal: AbortSignal): Promise<void> {
@@ -44,8 +45,9 @@ type Handlers = {
 const handlers: Handlers = {
   async load({ id, signal }, source, compiled, cache) {
     loaded = await load(source, compiled, cache, signal, (progress) => send({ id, type: 'progress', progress }));
-    return loaded.info;
+    return { info: loaded.info, isToBeKept: loaded.keeper?.isWaiting ?? false };
   },
+  keep: () => loaded?.keeper?.finish(),
   tokenize: (_, text, special) => model().engine.tokenize(text, special),
   detokenize: (_, ids, skipSpecial) => model().engine.detokenize(ids, skipSpecial),
   logits: (_, ids) => model().engine.logits(ids),
