@@ -28,6 +28,8 @@ export class Connection {
   /** To the workers that compute for the first. */
   readonly #threads: Line[];
   #ended: SmolError | undefined;
+  #ready = 0;
+  #started: { resolve: () => void; reject: (reason: SmolError) => void } | undefined;
   #isToBeKept = false;
   #kept: Promise<void> | undefined;
   #lastId = 0;
@@ -36,7 +38,7 @@ export class Connection {
     // Without any one of them, the others would wait for it for ever.
     const failed = (error: SmolError) => this.end(error);
     this.#line = start('worker', (event) => this.#receive(event as Event), failed);
-    this.#threads = Array.from({ length: threads - 1 }, () => start('thread', () => undefined, failed));
+    this.#threads = Array.from({ length: threads - 1 }, () => start('thread', () => this.#oneIsReady(), failed));
   }
 
   /** Starts the workers for so many threads. */
@@ -44,9 +46,17 @@ export class Connection {
     return new Connection(await starter(), threads);
   }
 
-  /** Gives the workers that compute for the first what they run. */
-  runThreads(compiled: Compiled): void {
-    for (const thread of this.#threads) thread.send(compiled);
+  /**
+   * Gives the workers that compute for the first what they run. Done when all have made their stacks: from then on, only the
+   * first makes the memory that they share grow.
+   */
+  async runThreads(compiled: Compiled): Promise<void> {
+    if (this.#ended) throw this.#ended;
+    if (this.#threads.length === 0) return;
+    await new Promise<void>((resolve, reject) => {
+      this.#started = { resolve, reject };
+      for (const thread of this.#threads) thread.send(compiled);
+    });
   }
 
   call<M extends Method>(
@@ -91,8 +101,14 @@ export class Connection {
     return (this.#kept ??= this.call('keep', []).catch(() => undefined)); // what is not kept is fetched again
   }
 
+  #oneIsReady(): void {
+    this.#ready += 1;
+    if (this.#ready === this.#threads.length) this.#started?.resolve();
+  }
+
   #refuse(reason: SmolError, but?: Method): void {
     this.#ended ??= reason;
+    this.#started?.reject(reason);
     for (const [id, { method, reject }] of this.#pending) {
       if (method === but) continue;
       this.#pending.delete(id);

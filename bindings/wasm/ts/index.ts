@@ -43,7 +43,7 @@ export class Smol {
     const connection = await Connection.open(threads);
     try {
       const compiled = await compile(threads, signal);
-      connection.runThreads(compiled);
+      await connection.runThreads(compiled);
       const asked = [await toSource(source), compiled, cache] as const;
       const { info, isToBeKept } = await connection.call('load', [...asked], { onProgress, signal });
       if (isToBeKept) connection.keepSoon();

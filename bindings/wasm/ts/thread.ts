@@ -5,7 +5,9 @@ import type { Compiled } from './module.js';
 import { instantiate } from './module.js';
 import { runThread } from './wasm/smolrun_wasm.js';
 
-(await page()).listen((compiled) => {
+const line = await page();
+line.listen((compiled) => {
   instantiate(compiled as Compiled);
-  runThread(); // until the page ends this worker: a trap or a panic is an error that it is told of
+  line.send('ready');
+  setTimeout(runThread); // until the page ends this worker: a trap or a panic is an error that it is told of
 });
