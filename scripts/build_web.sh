@@ -13,7 +13,7 @@ MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; bes
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 
-Installs what it lacks: the Rust target and wasm-bindgen-cli, Node by apt, TypeScript and binaryen by npm.
+Installs what it lacks: the Rust target, std's source and wasm-bindgen-cli, Node by apt, TypeScript and binaryen by npm.
 EOF
 }
 
@@ -34,9 +34,10 @@ while (($#)); do
 done
 
 readonly package=bindings/wasm
+readonly module_limit=400000
 readonly target=${CARGO_TARGET_DIR:-$PWD/target}
 readonly work=$target/web
-step() { printf '\n== %s\n' "$*" >&2; }
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
 need() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
@@ -57,34 +58,61 @@ install_tools() {
     need node nodejs
     need npm npm
     rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
+    rustup component list --installed | grep -qx rust-src || rustup component add rust-src
     install_wasm_bindgen
     [[ -e $package/node_modules/.package-lock.json ]] || (cd "$package" && npm ci --no-audit --no-fund)
 }
 
-# One module for each set of features: a module that has an instruction which the engine does not know is refused whole.
+# One module for each set of features: a module that has an instruction which the engine does not know is refused whole. All
+# import the memory that they run in, so that one glue serves all.
 build_module() { # NAME FEATURES WASM_OPT_FLAGS...
-    step "the module for $2"
+    local name=$1 features=$2 std=() flags=(-C link-arg=--import-memory)
     # Messages name source files: not by where they lie on this machine.
-    RUSTFLAGS="-C target-feature=$2 --remap-path-prefix=$PWD=smolrun --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
-        CARGO_TARGET_DIR=$work/target CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-        cargo build --locked --release --target wasm32-unknown-unknown --manifest-path "$package/Cargo.toml"
-    wasm-bindgen --target web --out-dir "$work/$1" --out-name smolrun_wasm \
+    flags+=("--remap-path-prefix=$PWD=smolrun" "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo")
+    if [[ $name == *_threads ]]; then
+        # Threads need a std with atomics, which rustup has as source only, and which cargo builds where unstable options
+        # are unlocked. It is the same stable compiler as for all else.
+        export RUSTC_BOOTSTRAP=1
+        std=(-Z build-std=std,panic_abort)
+        features+=,+atomics,+bulk-memory,+mutable-globals
+        flags+=(-C link-arg=--shared-memory -C link-arg=--max-memory=4294967296)
+        for symbol in __wasm_init_tls __tls_size __tls_align __tls_base; do flags+=(-C "link-arg=--export=$symbol"); done
+    fi
+    step "the module $name"
+    RUSTFLAGS="-C target-feature=$features ${flags[*]}" CARGO_TARGET_DIR=$work/target \
+        CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+        cargo build --locked --release --target wasm32-unknown-unknown "${std[@]}" --manifest-path "$package/Cargo.toml"
+    unset RUSTC_BOOTSTRAP
+    wasm-bindgen --target web --out-dir "$work/$name" --out-name smolrun_wasm \
         "$work/target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
-    # npm's binaryen, since Debian's does not know relaxed SIMD.
-    "$package/node_modules/.bin/wasm-opt" -O3 --strip-debug --strip-producers "${@:3}" \
-        -o "$package/ts/wasm/smolrun_$1.wasm" "$work/$1/smolrun_wasm_bg.wasm"
+    optimise "$name" "${@:3}"
+}
+
+# npm's binaryen, since Debian's does not know relaxed SIMD. What went in and how is kept, since it takes half a minute.
+optimise() { # NAME WASM_OPT_FLAGS...
+    local from=$work/$1/smolrun_wasm_bg.wasm to=$work/$1/optimised.wasm made
+    made=$(sha256sum <"$from"; echo "${@:2}"; sha256sum <"$package/package-lock.json")
+    if [[ ! -e $to || $(cat "$to.of") != "$made" ]]; then
+        "$package/node_modules/.bin/wasm-opt" -O3 --strip-debug --strip-producers "${@:2}" -o "$to" "$from"
+        echo "$made" >"$to.of"
+    fi
+    gzip --best --no-name --stdout "$to" >"$package/ts/wasm/smolrun_$1.wasm.gz"
 }
 
 build_package() {
-    mkdir -p "$package/ts/wasm" "$package/lib/wasm"
+    rm -rf "$package/ts/wasm" "$package/lib"
+    mkdir -p "$package/ts/wasm" "$package/lib"
     local features=(--enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
         --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types)
-    build_module simd +simd128 "${features[@]}"
-    build_module relaxed +simd128,+relaxed-simd "${features[@]}" --enable-relaxed-simd
-    cmp "$work"/{simd,relaxed}/smolrun_wasm.js # one glue serves both
-    cp "$work"/simd/smolrun_wasm.{js,d.ts} "$package/ts/wasm/"
+    local threads
+    for threads in "" _threads; do
+        build_module "simd$threads" +simd128 "${features[@]}" ${threads:+--enable-threads}
+        build_module "relaxed$threads" +simd128,+relaxed-simd "${features[@]}" --enable-relaxed-simd ${threads:+--enable-threads}
+    done
+    cmp "$work"/{simd,relaxed}_threads/smolrun_wasm.js
+    # The glue of modules with threads copies what the page cannot read in shared memory; the others' is this without that.
+    cp "$work"/simd_threads/smolrun_wasm.{js,d.ts} "$package/ts/wasm/"
     step "the package"
-    rm -rf "$package/lib"
     (cd "$package" && npx tsc)
     cp -r "$package/ts/wasm" "$package/lib/"
 }
@@ -108,18 +136,23 @@ pack_model() { # MODEL_DIR DTYPE LICENCE
 build_page() {
     mkdir -p "$dist/smolrun"
     cp "$package"/demo/* "$dist/"
-    (cd "$package/lib" && find . -name '*.js' -o -name '*.wasm') | while read -r file; do
+    (cd "$package/lib" && find . -name '*.js' -o -name '*.wasm.gz') | while read -r file; do
         install -D -m 644 "$package/lib/$file" "$dist/smolrun/$file"
     done
     node "$package/tools/page.mjs" "$dist"
 }
 
 report() {
-    local total
+    local total module bytes
     total=$(find "$dist" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
     (cd "$dist" && du --bytes --summarize ./* | sort -rn)
-    for module in "$dist"/smolrun/wasm/*.wasm; do
-        echo "$(gzip -9 -c "$module" | wc -c) bytes gzipped: ${module##*/}"
+    for module in "$dist"/smolrun/wasm/*.gz; do
+        bytes=$(stat -c %s "$module")
+        echo "$bytes bytes, limit $module_limit: ${module##*/}"
+        ((bytes <= module_limit)) || {
+            echo "scripts/build_web.sh: $module is larger than $module_limit bytes" >&2
+            return 1
+        }
     done
     echo "$total bytes in $dist, limit $limit"
     ((total <= limit)) || {

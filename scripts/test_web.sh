@@ -14,7 +14,7 @@ readonly package=bindings/wasm
 readonly built=${CARGO_TARGET_DIR:-$PWD/target}/release
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/web
 
-step() { printf '\n== %s\n' "$*" >&2; }
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
 need() { # COMMAND PACKAGE...
     command -v "$1" >/dev/null && return
@@ -37,11 +37,11 @@ cargo fmt --check --manifest-path "$package/Cargo.toml"
 RUSTFLAGS='-C target-feature=+simd128' CARGO_TARGET_DIR=$work/target cargo clippy --locked --quiet \
     --manifest-path "$package/Cargo.toml" --target wasm32-unknown-unknown -- -D warnings
 
-step "tests"
 export SMOL_WEB_DIST=$work/dist SMOL_TALES_F32=$work/tales-4m-f32.bin SMOL_TALES_Q4=$work/tales-4m.bin
 export SMOL_REAL_Q4=$work/smollm2-135m-instruct.bin SMOLRUN=$built/smolrun
 # One file after the other: each has a browser, and some look at the time.
 for file in "$package"/test/*.test.mjs; do
+    step "${file##*/}"
     node --test --test-reporter=spec "$file"
 done
 step "all of the page and the package passed"

@@ -44,6 +44,7 @@ pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::kernels::Kernels;
 pub use self::machine::Machine;
 pub use self::model::{Activations, Fast, KvDtype, Model, Overflow};
+pub use self::pool::{Spawn, Work};
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;
 

@@ -25,7 +25,7 @@ pub struct Machine {
 impl Machine {
     /// Makes ready to read `bytes` bytes of memory, rounded down to whole cache lines, with `threads` threads.
     pub fn new(kernels: Kernels, threads: usize, bytes: usize) -> Result<Machine> {
-        let pool = Pool::new(threads).map_err(|source| Error::Threads { source })?;
+        let pool = Pool::new(threads, None).map_err(|source| Error::Threads { source })?;
         let len = bytes / size_of::<f32>() / LANES * LANES;
         let out_of_memory = Error::OutOfMemory { what: "the buffer to measure with", bytes };
         let mut buffer = AlignedBuf::zeroed(len).ok_or(out_of_memory)?;

@@ -5,17 +5,27 @@
 
 use std::any::Any;
 use std::hint::spin_loop;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+/// What a round of spinning takes here, in parts of x86's: `spin_loop` makes the processor pause, but not in WebAssembly.
+const ROUNDS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 10 } else { 1 };
 /// Rounds a worker spins before it parks: around 100 µs, longer than what lies between two steps of a token.
-const SPINS_BEFORE_PARKING: u32 = 5_000;
+const SPINS_BEFORE_PARKING: u32 = 5_000 * ROUNDS_PER_PAUSE;
 /// Rounds the caller spins for the last task before it lets other threads run.
-const SPINS_BEFORE_YIELDING: u32 = 10_000;
+const SPINS_BEFORE_YIELDING: u32 = 10_000 * ROUNDS_PER_PAUSE;
+
+/// What a worker thread does: it ends when its session does.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread that does some work: see [`SessionOptions::spawn`](crate::SessionOptions::spawn).
+pub type Spawn = fn(Work) -> io::Result<()>;
 
 /// The number of the thread that calls [`Pool::run`]; the workers' are 1 and up.
 const CALLER: usize = 0;
@@ -23,6 +33,8 @@ const CALLER: usize = 0;
 /// A fixed number of threads that share the tasks of one step at a time.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
+    threads: usize,
+    /// The workers that std started, and so can be waited for.
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -50,8 +62,8 @@ struct Shared {
 }
 
 impl Pool {
-    /// A pool of `threads` threads, the caller's included.
-    pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
+    /// A pool of `threads` threads, the caller's included; the others are started by `spawn`, or else by std.
+    pub(crate) fn new(threads: usize, spawn: Option<Spawn>) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
             claims: AtomicU64::new(0),
             job: AtomicPtr::new(ptr::null_mut()),
@@ -62,18 +74,25 @@ impl Pool {
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let mut pool = Pool { shared, workers: Vec::new() };
-        for i in 1..threads {
-            let shared = Arc::clone(&pool.shared);
-            let worker = thread::Builder::new().name(format!("smolrun-{i}"));
-            pool.workers.push(worker.spawn(move || shared.work(i))?);
+        let mut pool = Pool { shared, threads: 1, workers: Vec::new() };
+        while pool.threads < threads {
+            let (shared, number) = (Arc::clone(&pool.shared), pool.threads);
+            let work = move || shared.work(number);
+            match spawn {
+                Some(spawn) => spawn(Box::new(work))?,
+                None => {
+                    let worker = thread::Builder::new().name(format!("smolrun-{number}"));
+                    pool.workers.push(worker.spawn(work)?);
+                }
+            }
+            pool.threads += 1;
         }
         Ok(pool)
     }
 
     /// Threads that work on a step, the caller's included.
     pub(crate) fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.threads
     }
 
     /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended. The second
@@ -81,7 +100,7 @@ impl Pool {
     ///
     /// `&mut self`: there is one step at a time.
     pub(crate) fn run(&mut self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
-        if self.workers.is_empty() || tasks < 2 {
+        if self.threads == 1 || tasks < 2 {
             return (0..tasks).for_each(|index| task(index, CALLER));
         }
         let job = Job { task, tasks };
@@ -186,7 +205,7 @@ impl Shared {
         let mut spins = 0;
         while self.done.load(Acquire) != tasks {
             spins += 1;
-            if spins < SPINS_BEFORE_YIELDING { spin_loop() } else { thread::yield_now() }
+            if spins < SPINS_BEFORE_YIELDING { spin_loop() } else { yield_now() }
         }
     }
 
@@ -221,6 +240,12 @@ impl Shared {
     }
 }
 
+/// Lets other threads run.
+fn yield_now() {
+    // WebAssembly can only wait: its `yield_now` returns at once.
+    if cfg!(target_family = "wasm") { thread::sleep(Duration::from_micros(50)) } else { thread::yield_now() }
+}
+
 /// The start of a slice that several threads write disjoint runs of.
 struct Base<T>(*mut T);
 
@@ -242,12 +267,11 @@ impl<T> Base<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn every_task_runs_once_in_every_step() {
         for threads in [1, 2, 3, 8] {
-            let mut pool = Pool::new(threads).unwrap();
+            let mut pool = Pool::new(threads, None).unwrap();
             assert_eq!(pool.threads(), threads);
             for step in 0..2_000 {
                 let counts: Vec<_> = (0..step % 40).map(|_| AtomicUsize::new(0)).collect();
@@ -261,7 +285,7 @@ mod tests {
 
     #[test]
     fn parked_workers_wake_up() {
-        let mut pool = Pool::new(2).unwrap();
+        let mut pool = Pool::new(2, None).unwrap();
         for _ in 0..5 {
             thread::sleep(Duration::from_millis(5));
             // Both tasks must be running at once for either to end.
@@ -276,8 +300,48 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_another_starts_work_and_end() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        let spawn: Spawn = |work| {
+            RUNNING.fetch_add(1, SeqCst);
+            thread::Builder::new().spawn(|| {
+                work();
+                RUNNING.fetch_sub(1, SeqCst);
+            })?;
+            Ok(())
+        };
+        let mut pool = Pool::new(3, Some(spawn)).unwrap();
+        assert_eq!(pool.threads(), 3);
+        let met = AtomicUsize::new(0);
+        pool.run(3, &|_, _| {
+            met.fetch_add(1, SeqCst);
+            while met.load(SeqCst) < 3 {
+                thread::yield_now();
+            }
+        });
+        assert_eq!(RUNNING.load(SeqCst), 2);
+        drop(pool);
+        while RUNNING.load(SeqCst) > 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn threads_that_never_start_cost_no_result() {
+        static NOT_STARTED: Mutex<Vec<Work>> = Mutex::new(Vec::new());
+        let mut pool = Pool::new(3, Some(|work| Ok(NOT_STARTED.lock().unwrap().push(work)))).unwrap();
+        let mut data = vec![1; 30];
+        pool.split(&mut data, 1, 30, |_, run| run[0] += 1);
+        assert_eq!(data, [2; 30]);
+        drop(pool);
+        NOT_STARTED.lock().unwrap().drain(..).for_each(|work| work()); // too late, and at an end at once
+        let refused = Pool::new(2, Some(|_| Err(io::ErrorKind::Unsupported.into())));
+        assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
     fn splits_are_disjoint_whole_and_in_place() {
-        let mut pool = Pool::new(3).unwrap();
+        let mut pool = Pool::new(3, None).unwrap();
         for units in [0usize, 1, 2, 7, 36] {
             for tasks in [1, 2, 5, 100] {
                 let (mut data, mut counts) = (vec![0; units * 3], [0; 3]);
@@ -293,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_task_reaches_the_caller_and_the_pool_lives_on() {
-        let mut pool = Pool::new(2).unwrap();
+        let mut pool = Pool::new(2, None).unwrap();
         let step = catch_unwind(AssertUnwindSafe(|| pool.run(8, &|i, _| assert_ne!(i, 5, "the fifth"))));
         assert!(step.is_err());
         let calls = AtomicUsize::new(0);

@@ -115,7 +115,7 @@ async function load({ manifest, name }, signal) {
     const model = await Smol.load(new URL(`models/${manifest}`, location.href), { signal, onProgress: showProgress });
     page.loading.hidden = true;
     say(`${name} is ready.`);
-    page.stats.textContent = `ready in ${seconds(performance.now() - start)}`;
+    page.stats.textContent = `ready in ${seconds(performance.now() - start)} · ${threads(model.info)}`;
     document.documentElement.dataset.ready = name; // for those who drive the page
     return model;
   } catch (error) {
@@ -216,6 +216,10 @@ function showProblem(error) {
   page['problem-text'].textContent = error.message;
   page.problem.hidden = false;
   page.problem.dataset.code = error.code ?? '';
+}
+
+function threads({ threads }) {
+  return threads === 1 ? '1 thread' : `${threads} threads`;
 }
 
 /** Tells those who listen to the page rather than look at it. */

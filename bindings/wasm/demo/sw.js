@@ -5,6 +5,8 @@
 const VERSION = 'development';
 const FILES = [];
 const PREFIX = 'smolrun-page-';
+/** What makes the page cross-origin isolated from its second visit on, so that it has threads wherever it is served from. */
+const ISOLATION = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 
 self.addEventListener('install', (event) => event.waitUntil(install()));
 self.addEventListener('activate', (event) => event.waitUntil(activate()));
@@ -14,7 +16,17 @@ self.addEventListener('fetch', (event) => {
 
 async function install() {
   const cache = await caches.open(PREFIX + VERSION);
-  await cache.addAll(FILES.map((file) => new Request(file, { cache: 'no-cache' })));
+  await Promise.all(FILES.map((file) => keep(cache, file)));
+}
+
+async function keep(cache, file) {
+  const response = await fetch(file, { cache: 'no-cache' });
+  if (!response.ok) throw new Error(`${file}: the server answered ${response.status}`);
+  const headers = new Headers(response.headers);
+  headers.delete('content-encoding'); // what is kept is unpacked
+  headers.delete('content-length');
+  for (const [name, value] of Object.entries(ISOLATION)) headers.set(name, value);
+  await cache.put(file, new Response(response.body, { headers }));
 }
 
 async function activate() {

@@ -8,6 +8,7 @@ use wasm_bindgen::prelude::*;
 use crate::blob::BlobBuffer;
 use crate::error::to_js;
 use crate::options::JsOptions;
+use crate::threads::spawn;
 
 /// Tokens of a prompt between one look at the worker's messages and the next: some 100 ms, and enough rows for the kernels.
 const PREFILL_TOKENS: usize = 64;
@@ -35,11 +36,12 @@ pub struct Piece {
 
 #[wasm_bindgen]
 impl Engine {
-    /// Makes a model of a blob that is whole; the blob moves into it.
+    /// Makes a model of a blob that is whole; the blob moves into it. More threads than one need as many that the page has
+    /// started or will, but for this one.
     #[wasm_bindgen(constructor)]
-    pub fn new(blob: BlobBuffer) -> Result<Engine, JsValue> {
+    pub fn new(blob: BlobBuffer, threads: usize) -> Result<Engine, JsValue> {
         let model = Model::from_storage(Storage::Owned(blob.0)).map_err(to_js)?;
-        let options = SessionOptions::default().threads(1).kernels(Kernels::detect());
+        let options = SessionOptions::default().threads(threads).spawn(spawn).kernels(Kernels::detect());
         let session = Session::new(&model, options).map_err(to_js)?;
         Ok(Engine { model, session, generation: None })
     }

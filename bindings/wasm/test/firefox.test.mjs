@@ -9,7 +9,8 @@ import { dist, PATIENCE_MS, real, smolrun, talesQ4 } from './setup.mjs';
 import { serve } from './server.mjs';
 
 test('Firefox loads, answers, stops, and loads again from its cache', async () => {
-  const server = await serve(dist, { '/smoke.html': new URL('./smoke.html', import.meta.url).pathname });
+  const smoke = new URL('./smoke.html', import.meta.url).pathname;
+  const server = await serve(dist, { '/smoke.html': smoke }, { isIsolated: true });
   const profile = await mkdtemp(join(tmpdir(), 'smolrun-firefox-'));
   const address = `${server.url}/smoke.html?real=${real}`;
   const firefox = spawn('firefox-esr', ['--headless', '--no-remote', '--profile', profile, address], { stdio: 'ignore' });
@@ -21,7 +22,8 @@ test('Firefox loads, answers, stops, and loads again from its cache', async () =
     assert.equal(report.cached, report.total);
     const native = await smolrun([talesQ4, 'Once upon a time', '-n', '24', '--json']);
     if (report.isExact) assert.deepEqual(report.ids, native.ids);
-    console.log(`# Firefox: ${report.build}, ${report.agent}`);
+    assert.equal(report.threads, Math.min(report.processors, 4));
+    console.log(`# Firefox: ${report.build}, ${report.threads} threads, ${report.agent}`);
   } finally {
     firefox.kill();
     await new Promise((resolve) => firefox.once('exit', resolve));

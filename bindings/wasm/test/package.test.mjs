@@ -4,10 +4,9 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
-import { dist, distance, launch, PATIENCE_MS, real, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import { BLANK, dist, distance, launchForContexts, openBlank, real, smolrun, talesF32, talesQ4 } from './setup.mjs';
 import { serve } from './server.mjs';
 
-const BLANK = new URL('./blank.html', import.meta.url).pathname;
 const MANIFEST = '/models/tales-4m/manifest.json';
 const TEXT = 'Once upon a time there was a king, 7 ravens and a café.';
 
@@ -21,6 +20,7 @@ const HUGE = {
 let server, browser, page, folder;
 
 before(async () => {
+  browser = await launchForContexts();
   folder = await mkdtemp(join(tmpdir(), 'smolrun-test-'));
   const huge = join(folder, 'huge.json');
   await writeFile(huge, JSON.stringify(HUGE));
@@ -32,27 +32,17 @@ before(async () => {
   });
 });
 after(async () => {
+  await browser.close();
   server.close();
   await rm(folder, { recursive: true });
 });
 
-// Each test has a browser profile of its own, and so nothing in its cache.
-beforeEach(async (context) => {
-  browser = await launch();
-  page = await browser.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
-  context.after?.(() => browser.close());
-  await open();
+// Each test has a context of its own, and so nothing in its cache.
+beforeEach(async (test) => {
+  const context = await browser.newContext();
+  test.after?.(() => context.close());
+  page = await openBlank(context, server);
 });
-
-async function open() {
-  await page.goto(`${server.url}/blank.html`);
-  // What tests say in the page: `Smol`, and a load whose failure is its code and message.
-  await page.evaluate(async () => {
-    Object.assign(globalThis, await import('/smolrun/index.js'));
-    globalThis.failure = (work) => work.then(() => undefined, ({ code, message, name }) => ({ code, message, name }));
-  });
-}
 
 const parts = async () =>
   JSON.parse(await readFile(join(dist, MANIFEST))).files.map(({ path }) => `/models/tales-4m/${path}`);
@@ -72,6 +62,7 @@ test('tokens, text and logits are the native ones', async () => {
   assert.deepEqual(found.ids, ids);
   assert.equal(found.back, TEXT);
   assert.equal(found.info.build, 'relaxed');
+  assert.equal(found.info.threads, 1, 'a page that is not isolated has one thread');
   assert.ok(found.info.isExact, 'this processor has fused multiply-add');
   assert.equal(distance(found.logits, native.map(Math.fround)), 0);
 });
@@ -107,7 +98,7 @@ test('a second load needs no part from the network', async () => {
     page.evaluate(async (manifest) => {
       let last;
       const model = await Smol.load(manifest, { onProgress: (progress) => (last = progress) });
-      model.close();
+      await model.close();
       return last;
     }, MANIFEST);
   const first = await load();
@@ -121,7 +112,7 @@ test('a second load needs no part from the network', async () => {
 
 test('a load that was cut off goes on where it was', async () => {
   const manifest = `/models/${real}/manifest.json`;
-  server.answerOnly(20); // the module, the worker's scripts, the manifest, and some of the parts
+  server.answerOnly(24); // the module, the worker's scripts, the manifest, and some of the parts
   const failed = await page.evaluate((manifest) => failure(Smol.load(manifest)), manifest);
   server.answerOnly(Infinity);
   assert.equal(failed.code, 'NETWORK');
@@ -219,6 +210,7 @@ test('errors have a code and say what is wrong', async () => {
       missing: await failure(Smol.load('/no-such.bin')),
       noManifest: await failure(Smol.load('/models/index.json')),
       threads: await failure(Smol.load(manifest, { threads: 2 })),
+      halfThread: await failure(Smol.load(manifest, { threads: 0.5 })),
       aborted: await failure(Smol.load(manifest, { signal: aborted.signal })),
       topP: await failure(run('Once', { topP: 7 })),
       maxTokens: await failure(run('Once', { maxTokens: -1 })),
@@ -241,6 +233,7 @@ test('errors have a code and say what is wrong', async () => {
     missing: 'NETWORK',
     noManifest: 'BAD_MANIFEST',
     threads: 'NOT_ISOLATED',
+    halfThread: 'BAD_ARGUMENT',
     aborted: 'ABORTED',
     topP: 'BAD_ARGUMENT',
     maxTokens: 'BAD_ARGUMENT',

@@ -1,10 +1,10 @@
 // The page as people use it: with the real model, in Chromium.
 import assert from 'node:assert/strict';
 import { mkdtemp, mkdir, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { dist, launch, PATIENCE_MS, real } from './setup.mjs';
+import { dist, launch, launchForContexts, PATIENCE_MS, real } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const QUESTION = 'What is the capital of France?';
@@ -81,6 +81,8 @@ test('it answers again from its cache, with the network cut', async () => {
     const start = Date.now();
     await ready();
     console.log(`# ready from cache, without a network, after ${Date.now() - start} ms`);
+    assert.ok(await page.evaluate(() => crossOriginIsolated), 'the service worker isolates the page');
+    assert.match(await page.textContent('#stats'), new RegExp(`${Math.min(availableParallelism(), 4)} threads?$`));
     await beGreedy();
     await ask(QUESTION);
     assert.match(await answered(), /Paris/);
@@ -140,7 +142,7 @@ test('it refuses a tampered part by name', async () => {
   const { files } = JSON.parse(await readFile(join(dist, folder, 'manifest.json')));
   const { path } = files[Math.floor(files.length / 2)];
   server.tampered.add(`${folder}/${path}`);
-  const other = await launch();
+  const other = await launchForContexts();
   try {
     const page = await other.newPage();
     page.setDefaultTimeout(PATIENCE_MS);

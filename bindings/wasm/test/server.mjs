@@ -14,10 +14,14 @@ const TYPES = {
   '.wasm': 'application/wasm',
 };
 
+/** What makes a page cross-origin isolated, so that it may have threads. */
+const ISOLATION = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
+
 /** Serves the folder `root`, and `extra`: paths to files elsewhere. */
-export async function serve(root, extra = {}) {
+export async function serve(root, extra = {}, { isIsolated = false } = {}) {
   const fetched = [];
   const tampered = new Set();
+  const missing = new Set();
   const reports = [];
   let isOff = false;
   let left = Infinity;
@@ -28,10 +32,15 @@ export async function serve(root, extra = {}) {
     left -= 1;
     fetched.push(path);
     if (request.method === 'POST') return receive(request, response, reports);
+    if (missing.has(path)) return response.writeHead(404).end();
     const file = extra[path] ?? join(root, normalize(path.endsWith('/') ? `${path}index.html` : path));
     try {
       const { size } = await stat(file);
-      response.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'application/octet-stream', 'content-length': size });
+      response.writeHead(200, {
+        'content-type': TYPES[extname(file)] ?? 'application/octet-stream',
+        'content-length': size,
+        ...(isIsolated ? ISOLATION : {}),
+      });
       if (tampered.has(path)) response.end(flipOneBit(await readFile(file)));
       else createReadStream(file).pipe(response);
     } catch {
@@ -45,6 +54,8 @@ export async function serve(root, extra = {}) {
     fetched,
     /** Paths whose content gets a wrong bit. */
     tampered,
+    /** Paths that are not found. */
+    missing,
     /** What pages have posted. */
     reports,
     /** Answers nobody any more, or again. */

@@ -20,21 +20,44 @@ export const realQ4 = required('SMOL_REAL_Q4');
 /** The program `smolrun` of the same tree. */
 const program = required('SMOLRUN');
 
+/** A page with nothing on it. */
+export const BLANK = fileURLToPath(new URL('./blank.html', import.meta.url));
+
 export const real = 'smollm2-135m-instruct';
 export const package_ = fileURLToPath(new URL('../', import.meta.url));
 
 /** Under a loaded machine, and with a browser that compiles what it runs. */
 export const PATIENCE_MS = Number(process.env.SMOL_PATIENCE_MS ?? 120_000);
 
-export function launch(userDataDir = '') {
-  return chromium.launchPersistentContext(userDataDir, {
-    executablePath: '/usr/bin/chromium',
-    headless: true,
-    args: [
-      '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-      '--disable-component-update', '--disable-sync',
-    ],
+const CHROMIUM = {
+  executablePath: '/usr/bin/chromium',
+  headless: true,
+  args: [
+    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync',
+  ],
+};
+
+/** A browser that keeps what it has in a folder, for as long as that is there. */
+export function launch(userDataDir) {
+  return chromium.launchPersistentContext(userDataDir, CHROMIUM);
+}
+
+/** A browser whose contexts have nothing in common, and keep nothing. */
+export function launchForContexts() {
+  return chromium.launch(CHROMIUM);
+}
+
+/** Opens a page for tests, with `Smol` in it, and `failure`: what the failure of some work says. */
+export async function openBlank(context, server) {
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.goto(`${server.url}/blank.html`);
+  await page.evaluate(async () => {
+    Object.assign(globalThis, await import('/smolrun/index.js'));
+    globalThis.failure = (work) => work.then(() => undefined, ({ code, message, name }) => ({ code, message, name }));
   });
+  return page;
 }
 
 /** What the native program prints for these arguments, with `input` at its standard input. */

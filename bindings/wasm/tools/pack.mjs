@@ -37,7 +37,7 @@ const manifest = {
 await writeFile(join(outDir, 'manifest.json'), `${JSON.stringify(manifest, null, 1)}\n`);
 
 async function writePart(bytes, index) {
-  const packed = await promisify(gzip)(bytes, { level: 9 });
+  const packed = await promisify(gzip)(bytes, { level: 9, memLevel: 9 });
   const isPacked = packed.length < bytes.length * WORTH_PACKING;
   const body = isPacked ? packed : bytes;
   const sha256 = createHash('sha256').update(body).digest('hex');

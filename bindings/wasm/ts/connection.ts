@@ -1,7 +1,8 @@
 // The page's end of the line to a worker.
 
 import { aborted, SmolError } from './errors.js';
-import { isNode, workerThreads } from './node.js';
+import { starter, type Line, type Start } from './line.js';
+import type { Compiled } from './module.js';
 import type { Calls, Event, Method, Piece, Request } from './protocol.js';
 import type { Progress } from './types.js';
 
@@ -13,31 +14,49 @@ export interface Listeners {
 }
 
 interface Pending extends Listeners {
+  method: Method;
   resolve: (value: never) => void;
   reject: (error: SmolError) => void;
 }
 
-interface Line {
-  send(request: Request): void;
-  end(): void;
-}
+/** From a model's being ready to its being kept. */
+const PAUSE_MS = 500;
 
 export class Connection {
   readonly #pending = new Map<number, Pending>();
   readonly #line: Line;
+  /** To the workers that compute for the first. */
+  readonly #threads: Line[];
   #ended: SmolError | undefined;
+  #ready = 0;
+  #started: { resolve: () => void; reject: (reason: SmolError) => void } | undefined;
+  #isToBeKept = false;
+  #kept: Promise<void> | undefined;
   #lastId = 0;
 
-  private constructor(connect: (listener: (event: Event) => void, failed: (error: unknown) => void) => Line) {
-    this.#line = connect(
-      (event) => this.#receive(event),
-      (error) => this.end(new SmolError('BUG', `the worker failed: ${String(error)}`)),
-    );
+  private constructor(start: Start, threads: number) {
+    // Without any one of them, the others would wait for it for ever.
+    const failed = (error: SmolError) => this.end(error);
+    this.#line = start('worker', (event) => this.#receive(event as Event), failed);
+    this.#threads = Array.from({ length: threads - 1 }, () => start('thread', () => this.#oneIsReady(), failed));
   }
 
-  /** Starts a worker. */
-  static async open(): Promise<Connection> {
-    return new Connection(isNode ? await nodeLine() : browserLine);
+  /** Starts the workers for so many threads. */
+  static async open(threads: number): Promise<Connection> {
+    return new Connection(await starter(), threads);
+  }
+
+  /**
+   * Gives the workers that compute for the first what they run. Done when all have made their stacks: from then on, only the
+   * first makes the memory that they share grow.
+   */
+  async runThreads(compiled: Compiled): Promise<void> {
+    if (this.#ended) throw this.#ended;
+    if (this.#threads.length === 0) return;
+    await new Promise<void>((resolve, reject) => {
+      this.#started = { resolve, reject };
+      for (const thread of this.#threads) thread.send(compiled);
+    });
   }
 
   call<M extends Method>(
@@ -49,21 +68,52 @@ export class Connection {
     if (this.#ended) return Promise.reject(this.#ended);
     if (signal?.aborted) return Promise.reject(aborted());
     const id = ++this.#lastId;
-    const abort = () => this.#line.send({ id, method: 'abort' });
+    const abort = () => this.#line.send({ id, method: 'abort' } satisfies Request);
     signal?.addEventListener('abort', abort);
     return new Promise<ReturnType<Calls[M]>>((resolve, reject) => {
-      this.#pending.set(id, { ...listeners, resolve, reject });
-      this.#line.send({ id, method, args });
+      this.#pending.set(id, { ...listeners, method, resolve, reject });
+      this.#line.send({ id, method, args } satisfies Request);
     }).finally(() => signal?.removeEventListener('abort', abort));
   }
 
-  /** Ends the worker, and with `reason` all that waits for it and all that will. */
+  /** Has what was loaded kept for the next visit, when a first token has had its time. */
+  keepSoon(): void {
+    this.#isToBeKept = true;
+    setTimeout(() => void this.#keep(), PAUSE_MS);
+  }
+
+  /** Fails all that waits and all that will with `reason`, and ends the workers when what was loaded is kept. */
+  async close(reason: SmolError): Promise<void> {
+    const kept = this.#isToBeKept ? this.#keep() : undefined;
+    for (const id of this.#pending.keys()) this.#line.send({ id, method: 'abort' } satisfies Request);
+    this.#refuse(reason, 'keep');
+    await kept;
+    this.end(reason);
+  }
+
+  /** Ends the workers at once, and with `reason` all that waits for them and all that will. */
   end(reason: SmolError): void {
-    if (this.#ended) return;
-    this.#ended = reason;
-    this.#line.end();
-    for (const { reject } of this.#pending.values()) reject(reason);
-    this.#pending.clear();
+    this.#refuse(reason);
+    for (const line of [this.#line, ...this.#threads]) line.end();
+  }
+
+  #keep(): Promise<void> {
+    return (this.#kept ??= this.call('keep', []).catch(() => undefined)); // what is not kept is fetched again
+  }
+
+  #oneIsReady(): void {
+    this.#ready += 1;
+    if (this.#ready === this.#threads.length) this.#started?.resolve();
+  }
+
+  #refuse(reason: SmolError, but?: Method): void {
+    this.#ended ??= reason;
+    this.#started?.reject(reason);
+    for (const [id, { method, reject }] of this.#pending) {
+      if (method === but) continue;
+      this.#pending.delete(id);
+      reject(reason);
+    }
   }
 
   #receive(event: Event): void {
@@ -79,25 +129,9 @@ export class Connection {
         return pending.resolve(event.value as never);
       case 'error':
         this.#pending.delete(event.id);
-        return pending.reject(new SmolError(event.code, event.message));
+        pending.reject(new SmolError(event.code, event.message));
+        // A panic leaves nothing behind that could be relied on, and threads that wait for each other.
+        if (event.code === 'BUG') this.end(new SmolError('BUG', event.message));
     }
   }
-}
-
-function browserLine(listener: (event: Event) => void, failed: (error: unknown) => void): Line {
-  const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'smolrun' });
-  worker.onmessage = ({ data }) => listener(data as Event);
-  worker.onerror = (event) => failed(event.message || 'it could not be loaded');
-  return { send: (request) => worker.postMessage(request), end: () => worker.terminate() };
-}
-
-async function nodeLine() {
-  const { Worker } = await workerThreads();
-  return (listener: (event: Event) => void, failed: (error: unknown) => void): Line => {
-    // Flags of the program, such as --eval, are not the worker's.
-    const worker = new Worker(new URL('./worker.js', import.meta.url), { execArgv: [] });
-    worker.on('message', (event) => listener(event as Event));
-    worker.on('error', failed);
-    return { send: (request) => worker.postMessage(request), end: () => void worker.terminate() };
-  };
 }

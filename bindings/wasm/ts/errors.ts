@@ -31,7 +31,7 @@ export class SmolError extends Error {
     if (error instanceof SmolError) return error;
     const { code, message } = error as { code?: unknown; message?: unknown };
     if (typeof code === 'string' && typeof message === 'string') return new SmolError(code as ErrorCode, message);
-    if (error instanceof WebAssembly.RuntimeError && /memory|allocat/i.test(error.message)) {
+    if (error instanceof WebAssembly.RuntimeError && /out of memory|allocat/i.test(error.message)) {
       return new SmolError('OUT_OF_MEMORY', error.message, { cause: error });
     }
     return new SmolError('BUG', `this is a bug of smolrun: ${String(error)}`, { cause: error });

@@ -45,8 +45,8 @@ export async function fetchBytes(
   });
 }
 
-export async function request(url: string, signal: AbortSignal, cache: RequestCache): Promise<Response> {
-  const response = await fetch(url, { signal, cache });
+export async function request(url: string, signal: AbortSignal | undefined, cache: RequestCache): Promise<Response> {
+  const response = await fetch(url, { signal: signal ?? null, cache });
   if (!response.ok) throw new TypeError(`the server answered ${response.status} ${response.statusText}`);
   return response;
 }

@@ -6,6 +6,7 @@ import { compile } from './module.js';
 import { isNode, paths } from './node.js';
 import type { Source } from './protocol.js';
 import { Generation } from './text.js';
+import { countThreads } from './threads.js';
 import type { GenerateOptions, LoadOptions, Message, ModelInfo } from './types.js';
 
 export { SmolError, type ErrorCode } from './errors.js';
@@ -20,7 +21,7 @@ export type {
   Progress,
 } from './types.js';
 
-/** A model in a worker of its own. */
+/** A model in workers of its own. */
 export class Smol {
   readonly #connection: Connection;
   /** What the model is. */
@@ -36,16 +37,16 @@ export class Smol {
    * file that the user chose, or from bytes. In Node an address may be a path.
    */
   static async load(source: string | URL | Blob | ArrayBuffer | Uint8Array, options: LoadOptions = {}): Promise<Smol> {
-    const { onProgress, threads = 1, signal, cache = true } = options;
-    if (threads > 1) {
-      const reason = 'threads need a cross-origin isolated page and a build with threads';
-      throw new SmolError('NOT_ISOLATED', `${threads} threads were asked for, and there is one: ${reason}`);
-    }
+    const { onProgress, signal, cache = true } = options;
+    const threads = await countThreads(options.threads);
     throwIfAborted(signal);
-    const connection = await Connection.open();
+    const connection = await Connection.open(threads);
     try {
-      const asked = [await toSource(source), await compile(), cache] as const;
-      const info = await connection.call('load', [...asked], { onProgress, signal });
+      const compiled = await compile(threads, signal);
+      await connection.runThreads(compiled);
+      const asked = [await toSource(source), compiled, cache] as const;
+      const { info, isToBeKept } = await connection.call('load', [...asked], { onProgress, signal });
+      if (isToBeKept) connection.keepSoon();
       return new Smol(connection, info);
     } catch (error) {
       connection.end(SmolError.from(error));
@@ -82,9 +83,12 @@ export class Smol {
     return this.#connection.call('logits', [Uint32Array.from(ids)]);
   }
 
-  /** Ends the worker and gives its memory back. What still waits for it fails with the code `CLOSED`. */
-  close(): void {
-    this.#connection.end(new SmolError('CLOSED', 'the model was closed'));
+  /**
+   * Ends the workers and gives their memory back. What still waits for them fails with the code `CLOSED`. Done when all that
+   * was loaded is kept for the next visit, too, which takes a moment after a first one.
+   */
+  close(): Promise<void> {
+    return this.#connection.close(new SmolError('CLOSED', 'the model was closed'));
   }
 }
 

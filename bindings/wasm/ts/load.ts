@@ -2,21 +2,24 @@
 
 import { SmolError } from './errors.js';
 import { isFile, networkError, request, stream } from './fetch.js';
+import type { Keeper } from './keeper.js';
 import type { Manifest } from './manifest.js';
-import type { Compiled } from './module.js';
+import { instantiate, type Compiled } from './module.js';
 import { fileSystem } from './node.js';
 import { loadManifest, loadParts, Tally } from './parts.js';
 import type { Source } from './protocol.js';
 import { Store } from './store.js';
 import { Target } from './target.js';
 import type { ModelInfo, Progress } from './types.js';
-import { BlobBuffer, Engine, initSync } from './wasm/smolrun_wasm.js';
+import { BlobBuffer, Engine } from './wasm/smolrun_wasm.js';
 
 /** A model that is ready. */
 export interface Loaded {
   readonly engine: Engine;
   readonly memory: WebAssembly.Memory;
   readonly info: ModelInfo;
+  /** What is still to be kept for the next visit. */
+  readonly keeper: Keeper | undefined;
 }
 
 type Report = (progress: Progress) => void;
@@ -24,6 +27,7 @@ type Report = (progress: Progress) => void;
 /** A module that runs. */
 interface Module {
   readonly build: Compiled['build'];
+  readonly threads: number;
   readonly memory: WebAssembly.Memory;
 }
 
@@ -34,7 +38,7 @@ export async function load(
   signal: AbortSignal,
   report: Report,
 ): Promise<Loaded> {
-  const module = { build: compiled.build, memory: initSync({ module: compiled.module }).memory };
+  const module = { build: compiled.build, threads: compiled.threads, memory: instantiate(compiled) };
   switch (source.kind) {
     case 'manifest':
       return loadFromManifest(source.url, cache, module, signal, report);
@@ -119,14 +123,14 @@ async function loadFromFile(url: string, module: Module, report: Report): Promis
 /** Makes room for a blob, has it filled, and makes an engine of it. */
 async function fill(
   length: number,
-  { build, memory }: Module,
+  { build, threads, memory }: Module,
   manifest: Manifest | undefined,
-  work: (target: Target) => Promise<void>,
+  work: (target: Target) => Promise<Keeper | undefined | void>,
 ): Promise<Loaded> {
   const buffer = new BlobBuffer(length);
-  await work(new Target(buffer, memory, length));
-  const engine = new Engine(buffer);
+  const keeper = (await work(new Target(buffer, memory, length))) || undefined;
+  const engine = new Engine(buffer, threads);
   const { name, version, architecture, licence } = manifest ?? {};
   const info = { name, version, architecture, licence, build, ...(engine.info() as object) } as ModelInfo;
-  return { engine, memory, info };
+  return { engine, memory, info, keeper };
 }

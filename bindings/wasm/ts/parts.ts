@@ -3,6 +3,7 @@
 import { SmolError, throwIfAborted } from './errors.js';
 import { fetchBytes, fetchText, stream } from './fetch.js';
 import { sha256 } from './hash.js';
+import { Keeper } from './keeper.js';
 import { parseManifest, type Manifest, type Part } from './manifest.js';
 import type { Store } from './store.js';
 import type { Place, Target } from './target.js';
@@ -14,6 +15,7 @@ const AT_A_TIME = 3;
 interface Load {
   base: string;
   store: Store | undefined;
+  keeper: Keeper | undefined;
   target: Target;
   signal: AbortSignal;
   tally: Tally;
@@ -34,7 +36,7 @@ export async function loadManifest(url: string, store: Store | undefined, signal
   return manifest;
 }
 
-/** Fills `target` with the blob that the manifest at `base` describes. */
+/** Fills `target` with the blob that the manifest at `base` describes. What came is still to be kept, if there is a store. */
 export async function loadParts(
   manifest: Manifest,
   base: string,
@@ -42,8 +44,9 @@ export async function loadParts(
   target: Target,
   signal: AbortSignal,
   onProgress: (progress: Progress) => void,
-): Promise<void> {
-  const load = { base, store, target, signal, tally: new Tally(manifest.bytes, onProgress) };
+): Promise<Keeper | undefined> {
+  const keeper = store && new Keeper(store, target);
+  const load = { base, store, keeper, target, signal, tally: new Tally(manifest.bytes, onProgress) };
   const queue = places(manifest.files);
   const work = async () => {
     for (let next = queue.shift(); next; next = queue.shift()) {
@@ -55,13 +58,18 @@ export async function loadParts(
       }
     }
   };
-  await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  try {
+    await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  } catch (error) {
+    await keeper?.finish(); // the next load goes on from here
+    throw error;
+  }
   load.tally.report(true);
-  await store?.sweep();
+  return keeper;
 }
 
 async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
-  const { store, target, signal, tally } = load;
+  const { store, keeper, target, signal, tally } = load;
   throwIfAborted(signal);
   if (await store?.readPart(part.sha256, target.view(place))) {
     tally.add(part.blobBytes, true);
@@ -72,7 +80,7 @@ async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
   const body = await fetchBytes(url, part.bytes, signal, (bytes) => tally.add(bytes * scale, false));
   await check(part, body);
   await unpack(part, body, place, target);
-  await store?.writePart(part.sha256, target.view(place));
+  await keeper?.add(part.sha256, place);
 }
 
 async function check(part: Part, body: Uint8Array<ArrayBuffer>): Promise<void> {

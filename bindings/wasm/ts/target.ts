@@ -10,19 +10,20 @@ export interface Place {
 }
 
 export class Target {
-  readonly #buffer: BlobBuffer;
+  /** Where the blob begins; it stays there when the buffer becomes a model. */
+  readonly #pointer: number;
   readonly #memory: WebAssembly.Memory;
   readonly length: number;
 
   constructor(buffer: BlobBuffer, memory: WebAssembly.Memory, length: number) {
-    this.#buffer = buffer;
+    this.#pointer = buffer.pointer;
     this.#memory = memory;
     this.length = length;
   }
 
-  /** These bytes, in place. Not to be kept: when the module's memory grows, they are elsewhere. */
+  /** These bytes, in place. Not to be kept: when the module's memory grows, the view is of no use any more. */
   view(place: Place): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(this.#memory.buffer as ArrayBuffer, this.#buffer.pointer + place.start, place.length);
+    return new Uint8Array(this.#memory.buffer as ArrayBuffer, this.#pointer + place.start, place.length);
   }
 
   /** Writes `bytes` into `place`, `offset` bytes after its start. */

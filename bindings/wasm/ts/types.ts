@@ -39,7 +39,10 @@ export interface Progress {
 
 export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
-  /** Threads to compute with: 1 for now, whatever the page may use. More is an error of code `NOT_ISOLATED`. */
+  /**
+   * Threads to compute with; if not given, as many as the machine runs at once but at most 4, and 1 on a page that is not
+   * cross-origin isolated, where more is an error of code `NOT_ISOLATED`. The result does not depend on it.
+   */
   threads?: number;
   signal?: AbortSignal;
   /** Whether parts of a manifest are kept for the next visit; true unless told otherwise. */

@@ -1,41 +1,38 @@
-// The worker: one model, one request after the other.
+// The worker: one model, and but for keeping it one request after the other.
 
 import { SmolError, throwIfAborted } from './errors.js';
 import { generate } from './generation.js';
+import { page } from './line.js';
 import { load, type Loaded } from './load.js';
-import { isNode, workerThreads } from './node.js';
 import type { Calls, Event, Method, Request } from './protocol.js';
-
-interface Page {
-  send(event: Event): void;
-  listen(listener: (request: Request) => void): void;
-}
 
 interface Context {
   id: number;
   signal: AbortSignal;
 }
 
-const page = await connect();
+const line = await page();
 const controllers = new Map<number, AbortController>();
 let loaded: Loaded | undefined;
 let last: Promise<void> = Promise.resolve();
 
-page.listen((request) => {
+line.listen((message) => {
+  const request = message as Request;
   if (request.method === 'abort') return controllers.get(request.id)?.abort();
   const controller = new AbortController();
   controllers.set(request.id, controller);
-  last = last.then(() => answer(request, controller.signal));
+  if (request.method === 'keep') void answer(request, controller.signal);
+  else last = last.then(() => answer(request, controller.signal));
 });
 
 async function answer({ id, method, args }: Request & { method: Method }, signal: AbortSignal): Promise<void> {
   try {
     throwIfAborted(signal);
     const handle = handlers[method] as (context: Context, ...args: unknown[]) => unknown;
-    page.send({ id, type: 'result', value: await handle({ id, signal }, ...args) });
+    send({ id, type: 'result', value: await handle({ id, signal }, ...args) });
   } catch (error) {
     const { code, message } = SmolError.from(error);
-    page.send({ id, type: 'error', code, message });
+    send({ id, type: 'error', code, message });
   } finally {
     controllers.delete(id);
   }
@@ -47,32 +44,22 @@ type Handlers = {
 
 const handlers: Handlers = {
   async load({ id, signal }, source, compiled, cache) {
-    loaded = await load(source, compiled, cache, signal, (progress) => page.send({ id, type: 'progress', progress }));
-    return loaded.info;
+    loaded = await load(source, compiled, cache, signal, (progress) => send({ id, type: 'progress', progress }));
+    return { info: loaded.info, isToBeKept: loaded.keeper?.isWaiting ?? false };
   },
+  keep: () => loaded?.keeper?.finish(),
   tokenize: (_, text, special) => model().engine.tokenize(text, special),
   detokenize: (_, ids, skipSpecial) => model().engine.detokenize(ids, skipSpecial),
   logits: (_, ids) => model().engine.logits(ids),
   generate: ({ id, signal }, prompt, options) =>
-    generate(model(), prompt, options, signal, (piece) => page.send({ id, type: 'piece', piece })),
+    generate(model(), prompt, options, signal, (piece) => send({ id, type: 'piece', piece })),
 };
+
+function send(event: Event): void {
+  line.send(event);
+}
 
 function model(): Loaded {
   if (!loaded) throw new SmolError('BAD_ARGUMENT', 'no model was loaded');
   return loaded;
-}
-
-async function connect(): Promise<Page> {
-  if (!isNode) {
-    return {
-      send: (event) => self.postMessage(event),
-      listen: (listener) => self.addEventListener('message', ({ data }) => listener(data as Request)),
-    };
-  }
-  const port = (await workerThreads()).parentPort;
-  if (!port) throw new SmolError('BUG', 'worker.js is no program of its own');
-  return {
-    send: (event) => port.postMessage(event),
-    listen: (listener) => port.on('message', (message) => listener(message as Request)),
-  };
 }

@@ -7,7 +7,7 @@ use super::generator::{GenerateOptions, Generator};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::model::{Activations, Fast, Forward, KvDtype, Model, Overflow};
-use crate::pool::Pool;
+use crate::pool::{Pool, Spawn};
 
 /// Most threads a session may ask for.
 const MAX_THREADS: usize = 1024;
@@ -19,6 +19,13 @@ pub struct SessionOptions {
     /// Threads, the caller's included; by default as many as the process may use at once. The result does not depend
     /// on it. With 1 no thread is started.
     pub threads: Option<usize>,
+    /// Who starts the threads but for the caller's; by default the standard library, which waits for them when the session
+    /// ends. This is for where it cannot, as in a web page, and for threads with a priority or a place of their own.
+    ///
+    /// It is called once for each, and what it is handed is to be called on a thread that blocks nobody else. No call has
+    /// to have begun when it returns: a thread that starts late, or never, costs speed alone. Each returns soon after its
+    /// session has ended.
+    pub spawn: Option<Spawn>,
     /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it, unless the
     /// session is [`fast`](SessionOptions::fast).
     pub kernels: Option<Kernels>,
@@ -42,6 +49,11 @@ impl SessionOptions {
     /// These options with `threads` threads.
     pub fn threads(self, threads: usize) -> SessionOptions {
         SessionOptions { threads: Some(threads), ..self }
+    }
+
+    /// These options with threads that `spawn` starts.
+    pub fn spawn(self, spawn: Spawn) -> SessionOptions {
+        SessionOptions { spawn: Some(spawn), ..self }
     }
 
     /// These options with this instruction set.
@@ -86,7 +98,7 @@ impl Session {
             return Err(Error::Argument { name: "overflow", expected, found: context.to_string() });
         }
         let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
-        let pool = Pool::new(threads).map_err(|source| Error::Threads { source })?;
+        let pool = Pool::new(threads, options.spawn).map_err(|source| Error::Threads { source })?;
         let SessionOptions { kv_dtype, overflow, fast, .. } = options;
         Ok(Session { forward: Forward::new(model, kernels, pool, kv_dtype, overflow, fast) })
     }

@@ -1,0 +1,46 @@
+// How many threads to compute with, and the memory that they share.
+
+import { SmolError } from './errors.js';
+import { isNode, processors } from './node.js';
+
+/** Past so many, a small model's steps are too short to be shared out any further. */
+const MOST_BY_DEFAULT = 4;
+const MOST = 64;
+
+/** Pages of 64 KiB: more than the data and the first stack of any build. */
+const INITIAL_PAGES = 64;
+/** The most that memory may grow to; an engine may not have addresses for the first. */
+const MAXIMUM_PAGES = [65536, 32768, 16384];
+
+/** Whether workers may share memory here. */
+function isIsolated(): boolean {
+  return isNode || globalThis.crossOriginIsolated === true;
+}
+
+/** How many threads there will be, for so many `asked` for. */
+export async function countThreads(asked: number | undefined): Promise<number> {
+  if (asked === undefined) return isIsolated() ? Math.min(await processors(), MOST_BY_DEFAULT) : 1;
+  if (!Number.isInteger(asked) || asked < 1 || asked > MOST) {
+    throw new SmolError('BAD_ARGUMENT', `threads: expected a whole number of 1 to ${MOST}, found ${asked}`);
+  }
+  if (asked > 1 && !isIsolated()) {
+    const reason = 'threads need a cross-origin isolated page';
+    throw new SmolError('NOT_ISOLATED', `${asked} threads were asked for, and there is one: ${reason}`);
+  }
+  return asked;
+}
+
+export function ownMemory(): WebAssembly.Memory {
+  return new WebAssembly.Memory({ initial: INITIAL_PAGES });
+}
+
+export function sharedMemory(): WebAssembly.Memory {
+  for (const maximum of MAXIMUM_PAGES) {
+    try {
+      return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum, shared: true });
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+    }
+  }
+  throw new SmolError('OUT_OF_MEMORY', 'there is no room for memory that threads can share');
+}
