@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Build the page: a model as q4 in parts, the npm package with its WebAssembly, the demo.
+# Build the page: a model as q3 in parts, the npm package with its WebAssembly, the demo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
     cat <<EOF
-usage: scripts/build_web.sh [--dist DIR] [--limit BYTES] [MODEL_DIR]
+usage: scripts/build_web.sh [--dist DIR] [--limit BYTES] [--blob FILE] [MODEL_DIR]
        scripts/build_web.sh --package
 
 MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; beside it the page always has models/tales-4m
 --dist DIR    where the page goes [default: dist]
+--blob FILE   what smolconv made of MODEL_DIR, instead of converting it to q3 now, which takes minutes
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 
@@ -21,10 +22,12 @@ limit=70000000
 dist=dist
 package_only=
 model_dir=
+model_blob=
 while (($#)); do
     case $1 in
         --dist) dist=$2 && shift ;;
         --limit) limit=$2 && shift ;;
+        --blob) model_blob=$2 && shift ;;
         --package) package_only=yes ;;
         -h | --help) usage && exit ;;
         -*) usage >&2 && exit 2 ;;
@@ -123,12 +126,16 @@ licence() { # MODEL_DIR: by the registry
         here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' models/registry.toml
 }
 
-pack_model() { # MODEL_DIR DTYPE LICENCE
+pack_model() { # MODEL_DIR DTYPE LICENCE [BLOB]
     local name blob
     name=$(basename "$1")
     blob=$work/$name.bin
     step "$name as $2"
-    cargo run --locked --release --quiet -p smolconv -- "$1" --dtype "$2" -o "$blob" --force
+    if [[ -n ${4:-} ]]; then
+        cp "$4" "$blob"
+    else
+        cargo run --locked --release --quiet -p smolconv -- "$1" --dtype "$2" -o "$blob" --force
+    fi
     cargo run --locked --release --quiet -p smolrun -- info "$blob" --json >"$work/info.json"
     node "$package/tools/pack.mjs" "$blob" "$work/info.json" "$1/config.json" "$name" "$3" "$dist/models/$name"
 }
@@ -165,7 +172,7 @@ install_tools
 build_package
 [[ -n $package_only ]] && exit
 rm -rf "$dist"
-[[ -z $model_dir ]] || pack_model "$model_dir" q4 "$(licence "$model_dir")"
+[[ -z $model_dir ]] || pack_model "$model_dir" q3 "$(licence "$model_dir")" "$model_blob"
 pack_model models/tales-4m q4 Apache-2.0
 build_page
 report

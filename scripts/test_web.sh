@@ -3,8 +3,8 @@
 # usage: scripts/test_web.sh
 #
 # Installs what it lacks: browsers by apt, and what scripts/build_web.sh needs. SMOL_REAL_MODEL is the real model's folder,
-# by default in the cache of scripts/test.sh; SMOL_SCREENSHOTS a folder to keep pictures of the page in; SMOL_WEB_LIMIT the
-# most bytes that the page may have.
+# by default in the cache of scripts/test.sh; SMOL_REAL_Q3 the blob that smolconv makes of it with
+# --dtype q3, if it was made already; SMOL_SCREENSHOTS a folder to keep pictures of the page in.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,7 +29,7 @@ need firefox-esr firefox-esr
 # As scripts/test.sh has built them.
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 cargo build --locked --release --quiet -p smolconv -p smolrun
-scripts/build_web.sh --dist "$work/dist" ${SMOL_WEB_LIMIT:+--limit "$SMOL_WEB_LIMIT"} "$real"
+scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob "$SMOL_REAL_Q3"} "$real"
 "$built/smolconv" models/tales-4m -o "$work/tales-4m-f32.bin" --force --quiet
 
 step "format and lints of the crate for WebAssembly"
@@ -38,7 +38,7 @@ RUSTFLAGS='-C target-feature=+simd128' CARGO_TARGET_DIR=$work/target cargo clipp
     --manifest-path "$package/Cargo.toml" --target wasm32-unknown-unknown -- -D warnings
 
 export SMOL_WEB_DIST=$work/dist SMOL_TALES_F32=$work/tales-4m-f32.bin SMOL_TALES_Q4=$work/tales-4m.bin
-export SMOL_REAL_Q4=$work/smollm2-135m-instruct.bin SMOLRUN=$built/smolrun
+export SMOL_REAL_BLOB=$work/smollm2-135m-instruct.bin SMOLRUN=$built/smolrun
 # One file after the other: each has a browser, and some look at the time.
 for file in "$package"/test/*.test.mjs; do
     step "${file##*/}"

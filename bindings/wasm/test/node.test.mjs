@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { dist, distance, package_, realQ4, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import { dist, distance, package_, realBlob, smolrun, talesF32, talesQ4 } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const run = promisify(execFile);
@@ -50,9 +50,9 @@ test('without, they are within 2e-3', async () => {
 });
 
 test('greedy tokens of q4 are the native ones', async () => {
-  const native = await smolrun([realQ4, 'Hello', '-n', '12', '--json']);
+  const native = await smolrun([realBlob, 'Hello', '-n', '12', '--json']);
   const found = await inNode(
-    `const model = await Smol.load(${JSON.stringify(realQ4)});
+    `const model = await Smol.load(${JSON.stringify(realBlob)});
     const generation = model.generate('Hello', { maxTokens: 12 });
     for await (const _ of generation);
     model.close();

@@ -14,9 +14,9 @@ function required(name) {
 export const dist = required('SMOL_WEB_DIST');
 /** tales-4m as f32. */
 export const talesF32 = required('SMOL_TALES_F32');
-/** The page's q4 blobs, before they were cut into parts. */
+/** The page's blobs, before they were cut into parts: tales-4m is of q4, the real model of q3. */
 export const talesQ4 = required('SMOL_TALES_Q4');
-export const realQ4 = required('SMOL_REAL_Q4');
+export const realBlob = required('SMOL_REAL_BLOB');
 /** The program `smolrun` of the same tree. */
 const program = required('SMOLRUN');
 

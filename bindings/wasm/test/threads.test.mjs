@@ -1,7 +1,7 @@
 // The package on a cross-origin isolated page: several threads, and the same numbers.
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, test } from 'node:test';
-import { BLANK, dist, distance, launchForContexts, openBlank, real, realQ4, smolrun, talesF32 } from './setup.mjs';
+import { BLANK, dist, distance, launchForContexts, openBlank, real, realBlob, smolrun, talesF32 } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const MANIFEST = '/models/tales-4m/manifest.json';
@@ -48,7 +48,7 @@ test('the logits of any number of threads are the native ones', async () => {
 });
 
 test('the real model has as many threads as there are processors, and says what it says natively', async () => {
-  const native = await smolrun([realQ4, 'Hello', '-n', '24', '--json']);
+  const native = await smolrun([realBlob, 'Hello', '-n', '24', '--json']);
   const found = await page.evaluate(async (manifest) => {
     const model = await Smol.load(manifest);
     const ids = await generate(model, 'Hello', { maxTokens: 24 });
