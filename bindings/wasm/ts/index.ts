@@ -38,7 +38,7 @@ export class Smol {
    */
   static async load(source: string | URL | Blob | ArrayBuffer | Uint8Array, options: LoadOptions = {}): Promise<Smol> {
     const { onProgress, signal, cache = true } = options;
-    const threads = await countThreads(options.threads);
+    const threads = countThreads(options.threads);
     throwIfAborted(signal);
     const connection = await Connection.open(threads);
     try {

@@ -23,10 +23,6 @@ interface FileSystem {
   readFile(path: string | URL): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-interface System {
-  availableParallelism(): number;
-}
-
 interface Paths {
   pathToFileURL(path: string): URL;
 }
@@ -40,8 +36,3 @@ const load = <Module>(name: string): Promise<Module> => import(`node:${name}`) a
 export const workerThreads = () => load<WorkerThreads>('worker_threads');
 export const fileSystem = () => load<FileSystem>('fs/promises');
 export const paths = () => load<Paths>('url');
-
-/** How many threads can run at once. */
-export async function processors(): Promise<number> {
-  return isNode ? (await load<System>('os')).availableParallelism() : navigator.hardwareConcurrency;
-}

@@ -1,10 +1,8 @@
 // How many threads to compute with, and the memory that they share.
 
 import { SmolError } from './errors.js';
-import { isNode, processors } from './node.js';
+import { isNode } from './node.js';
 
-/** Past so many, a small model's steps are too short to be shared out any further. */
-const MOST_BY_DEFAULT = 4;
 const MOST = 64;
 
 /** Pages of 64 KiB: more than the data and the first stack of any build. */
@@ -14,14 +12,16 @@ const MAXIMUM_PAGES = [65536, 32768, 16384];
 
 /** Whether workers may share memory here. */
 function isIsolated(): boolean {
-  return isNode || globalThis.crossOriginIsolated === true;
+  return globalThis.crossOriginIsolated === true;
 }
 
 /** How many threads there will be, for so many `asked` for. */
-export async function countThreads(asked: number | undefined): Promise<number> {
-  if (asked === undefined) return isIsolated() ? Math.min(await processors(), MOST_BY_DEFAULT) : 1;
+export function countThreads(asked = 1): number {
   if (!Number.isInteger(asked) || asked < 1 || asked > MOST) {
     throw new SmolError('BAD_ARGUMENT', `threads: expected a whole number of 1 to ${MOST}, found ${asked}`);
+  }
+  if (asked > 1 && isNode) {
+    throw new SmolError('BAD_ARGUMENT', `threads: expected 1 in Node, where more do not end reliably, found ${asked}`);
   }
   if (asked > 1 && !isIsolated()) {
     const reason = 'threads need a cross-origin isolated page';

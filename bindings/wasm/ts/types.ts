@@ -40,8 +40,8 @@ export interface Progress {
 export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /**
-   * Threads to compute with; if not given, as many as the machine runs at once but at most 4, and 1 on a page that is not
-   * cross-origin isolated, where more is an error of code `NOT_ISOLATED`. The result does not depend on it.
+   * Threads to compute with; 1 if not given. More are an experiment, see threads.md, and an error of code `NOT_ISOLATED` on a
+   * page that is not cross-origin isolated, and in Node of code `BAD_ARGUMENT`. The result does not depend on it.
    */
   threads?: number;
   signal?: AbortSignal;
