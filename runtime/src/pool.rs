@@ -329,7 +329,11 @@ mod tests {
     #[test]
     fn threads_that_never_start_cost_no_result() {
         static NOT_STARTED: Mutex<Vec<Work>> = Mutex::new(Vec::new());
-        let mut pool = Pool::new(3, Some(|work| Ok(NOT_STARTED.lock().unwrap().push(work)))).unwrap();
+        let keep: Spawn = |work| {
+            NOT_STARTED.lock().unwrap().push(work);
+            Ok(())
+        };
+        let mut pool = Pool::new(3, Some(keep)).unwrap();
         let mut data = vec![1; 30];
         pool.split(&mut data, 1, 30, |_, run| run[0] += 1);
         assert_eq!(data, [2; 30]);
