@@ -175,11 +175,15 @@ fn whole(kind: Kind) -> Option<Kind> {
     [Kind::EmbedTokens, Kind::LmHead].into_iter().find(|whole| whole.rare() == Some(kind))
 }
 
-/// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half. Tokenizers number their tokens in the
-/// order in which they were learnt, the most frequent first: of a text in English, these are about eight tenths and 96
-/// hundredths of the tokens.
-fn cuts(tokens: usize) -> impl Iterator<Item = usize> {
-    [tokens / 8, tokens / 2].into_iter().map(|cut| cut.next_multiple_of(PANEL))
+/// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half, if that leaves any. Tokenizers number
+/// their tokens in the order in which they were learnt, the most frequent first: of a text in English, these are about
+/// eight tenths and 96 hundredths of the tokens.
+fn cuts(tokens: usize) -> Vec<usize> {
+    let mut cuts = vec![tokens / 8, tokens / 2];
+    cuts.iter_mut().for_each(|cut| *cut = cut.next_multiple_of(PANEL));
+    cuts.retain(|&cut| cut > 0 && cut < tokens);
+    cuts.dedup();
+    cuts
 }
 
 /// Matrices with a row for each token as several sections of rows, the rarer tokens the later.
@@ -192,10 +196,8 @@ fn parts<'a>(binding: &Binding<'a>) -> Vec<Binding<'a>> {
     let Some(kind) = binding.kind.rare() else { return parts };
     let mut start = 0;
     for (number, cut) in (0..).zip(cuts(binding.tensors[0].rows)) {
-        let Some(rare) = parts.last_mut().and_then(|last| last.split_off(cut - start, kind, number)) else {
-            break;
-        };
-        parts.push(rare);
+        let rare = parts.last_mut().and_then(|last| last.split_off(cut - start, kind, number));
+        parts.extend(rare);
         start = cut;
     }
     parts
@@ -302,6 +304,16 @@ mod tests {
         for (pattern, name, expected) in cases {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn vocabularies_are_cut_after_whole_panels_and_into_parts_that_have_rows() {
+        for tokens in 0..16 {
+            assert!(cuts(tokens).is_empty(), "{tokens}");
+        }
+        assert_eq!([16, 17, 32, 33].map(cuts), [vec![], vec![16], vec![16], vec![16]]);
+        assert_eq!([37, 49_152].map(cuts), [vec![16, 32], vec![6144, 24_576]]);
+        assert_eq!(cuts(50_257), [6288, 25_136]);
     }
 
     #[test]
