@@ -5,7 +5,7 @@
 const VERSION = 'development';
 const FILES = [];
 const PREFIX = 'smolrun-page-';
-/** What makes the page cross-origin isolated from its second visit on, so that it has threads wherever it is served from. */
+/** What makes the page cross-origin isolated from its second visit on, so that it may have threads wherever it is served from. */
 const ISOLATION = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 
 self.addEventListener('install', (event) => event.waitUntil(install()));

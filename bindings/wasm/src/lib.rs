@@ -1,7 +1,7 @@
 //! smolrun for WebAssembly: what the TypeScript package calls from its worker.
 //!
-//! One module runs one model, on one thread or on several that share its memory. The page gets a [`BlobBuffer`] of the file's length, writes the file into it wherever its parts
-//! arrive, and makes an [`Engine`] of it: the weights are never anywhere else.
+//! One module runs one model, on one thread or on several that share its memory. The page gets a [`BlobBuffer`] of the file's
+//! length, writes the file into it wherever its parts arrive, and makes an [`Engine`] of it: the weights are never anywhere else.
 
 mod blob;
 mod engine;

@@ -78,12 +78,8 @@ impl Dtype {
         }
     }
 
-    /// How many values a section's table has, where codes are places in one.
-    pub fn table_len(self) -> Option<usize> {
-        match self {
-            Dtype::Q4 => Some(16),
-            Dtype::Q3 => Some(8),
-            _ => None,
-        }
+    /// Whether codes are places in a table of values.
+    pub fn has_table(self) -> bool {
+        matches!(self, Dtype::Q4 | Dtype::Q3)
     }
 }

@@ -68,7 +68,7 @@ impl Lens {
         let scales = blocks.checked_add(2)?.checked_mul(PANEL as u64)?.checked_next_multiple_of(LINE)?;
         let block = bits.checked_mul((BLOCK * PANEL / 8) as u64)?;
         let panel = blocks.checked_mul(block)?.checked_add(scales)?;
-        let values = dtype.table_len().map_or(0, |_| VALUES_LEN);
+        let values = if dtype.has_table() { VALUES_LEN } else { 0 };
         Some(Lens { values, blocks, scales, block, panel })
     }
 }
