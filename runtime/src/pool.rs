@@ -42,6 +42,8 @@ pub(crate) struct Pool {
 struct Job<'a> {
     task: &'a (dyn Fn(usize, usize) + Sync),
     tasks: usize,
+    /// What [`memory_size`] is where it was published.
+    memory_size: usize,
 }
 
 struct Shared {
@@ -103,7 +105,7 @@ impl Pool {
         if self.threads == 1 || tasks < 2 {
             return (0..tasks).for_each(|index| task(index, CALLER));
         }
-        let job = Job { task, tasks };
+        let job = Job { task, tasks, memory_size: memory_size() };
         self.shared.publish(&job);
         self.shared.claim_all(CALLER);
         self.shared.wait_for_end(tasks);
@@ -194,6 +196,7 @@ impl Shared {
         // SAFETY: the caller has claimed a task of the current step and not ended it, so `Pool::run` is still waiting
         // in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
         let job = unsafe { &*self.job.load(Relaxed) };
+        learn_of_growth(job.memory_size);
         let index = job.tasks - left as usize;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index, thread))) {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
@@ -238,6 +241,26 @@ impl Shared {
             self.wake.notify_all();
         }
     }
+}
+
+/// In WebAssembly, the pages of memory that this thread knows of.
+fn memory_size() -> usize {
+    #[cfg(target_arch = "wasm32")]
+    return std::arch::wasm32::memory_size::<0>();
+    #[cfg(not(target_arch = "wasm32"))]
+    0
+}
+
+/// Has this thread know of all memory, where another knows of more. V8 up to September 2026 checks some accesses against
+/// what the thread knew when it last looked, and a thread that spins does not look: copies, and atomics in code that is not yet
+/// optimised, would trap. (V8's issues 529880019 and 533026477)
+fn learn_of_growth(size: usize) {
+    #[cfg(target_arch = "wasm32")]
+    if memory_size() < size {
+        std::arch::wasm32::memory_grow::<0>(0);
+    }
+    #[cfg(not(target_arch = "wasm32"))]
+    let _ = size;
 }
 
 /// Lets other threads run.

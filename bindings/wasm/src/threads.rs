@@ -30,6 +30,9 @@ pub fn run_thread() {
 fn take() -> Work {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
+        // What is left here may be in memory that this thread does not know of yet, as in the pool of smolrun.
+        #[cfg(target_arch = "wasm32")]
+        std::arch::wasm32::memory_grow::<0>(0);
         match waiting.pop_front() {
             Some(work) => return work,
             None => waiting = ARRIVED.wait(waiting).unwrap_or_else(PoisonError::into_inner),

@@ -28,8 +28,7 @@ export class Connection {
   /** To the workers that compute for the first. */
   readonly #threads: Line[];
   #ended: SmolError | undefined;
-  #ready = 0;
-  #started: { resolve: () => void; reject: (reason: SmolError) => void } | undefined;
+  #starting: { resolve: () => void; reject: (reason: SmolError) => void } | undefined;
   #isToBeKept = false;
   #kept: Promise<void> | undefined;
   #lastId = 0;
@@ -38,7 +37,7 @@ export class Connection {
     // Without any one of them, the others would wait for it for ever.
     const failed = (error: SmolError) => this.end(error);
     this.#line = start('worker', (event) => this.#receive(event as Event), failed);
-    this.#threads = Array.from({ length: threads - 1 }, () => start('thread', () => this.#oneIsReady(), failed));
+    this.#threads = Array.from({ length: threads - 1 }, () => start('thread', () => this.#starting?.resolve(), failed));
   }
 
   /** Starts the workers for so many threads. */
@@ -47,16 +46,17 @@ export class Connection {
   }
 
   /**
-   * Gives the workers that compute for the first what they run. Done when all have made their stacks: from then on, only the
-   * first makes the memory that they share grow.
+   * Gives the workers that compute for the first what they run. Each makes its stack before the next one does, and the first
+   * worker comes last: no two make the memory that they share grow at the same time.
    */
   async runThreads(compiled: Compiled): Promise<void> {
-    if (this.#ended) throw this.#ended;
-    if (this.#threads.length === 0) return;
-    await new Promise<void>((resolve, reject) => {
-      this.#started = { resolve, reject };
-      for (const thread of this.#threads) thread.send(compiled);
-    });
+    for (const thread of this.#threads) {
+      if (this.#ended) throw this.#ended;
+      await new Promise<void>((resolve, reject) => {
+        this.#starting = { resolve, reject };
+        thread.send(compiled);
+      });
+    }
   }
 
   call<M extends Method>(
@@ -101,14 +101,9 @@ export class Connection {
     return (this.#kept ??= this.call('keep', []).catch(() => undefined)); // what is not kept is fetched again
   }
 
-  #oneIsReady(): void {
-    this.#ready += 1;
-    if (this.#ready === this.#threads.length) this.#started?.resolve();
-  }
-
   #refuse(reason: SmolError, but?: Method): void {
     this.#ended ??= reason;
-    this.#started?.reject(reason);
+    this.#starting?.reject(reason);
     for (const [id, { method, reject }] of this.#pending) {
       if (method === but) continue;
       this.#pending.delete(id);

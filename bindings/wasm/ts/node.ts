@@ -27,8 +27,12 @@ interface Paths {
   pathToFileURL(path: string): URL;
 }
 
-export const isNode: boolean =
-  typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === 'string';
+const version = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node;
+
+export const isNode: boolean = typeof version === 'string';
+
+/** Such as 22. */
+export const nodeVersion = (): number => Number.parseInt(version ?? '0', 10);
 
 // Names that are not literals, so that neither the compiler nor a bundler for pages looks for them.
 const load = <Module>(name: string): Promise<Module> => import(`node:${name}`) as Promise<Module>;

@@ -40,8 +40,9 @@ export interface Progress {
 export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /**
-   * Threads to compute with; 1 if not given. More are an experiment, see threads.md, and an error of code `NOT_ISOLATED` on a
-   * page that is not cross-origin isolated, and in Node of code `BAD_ARGUMENT`. The result does not depend on it.
+   * Threads to compute with; if not given, as many as there are processors, up to 4, or 1 where there can be no more. To ask
+   * for more there is an error: `NOT_ISOLATED` on a page that is not cross-origin isolated, `BAD_ARGUMENT` in Node before 22.
+   * The result does not depend on it.
    */
   threads?: number;
   signal?: AbortSignal;

@@ -89,12 +89,20 @@ impl Simd for Avx2 {
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 32 bytes of 64, from their start or their middle, or 8 of 16.
 impl Integers for Avx2 {
+    const PARTS: usize = 1;
+
+    type OneRow = Self;
     type Bytes = [__m256i; 2];
     type Words = [__m256i; 2];
     type Sums = [__m256i; 2];
 
     #[inline(always)]
-    fn bytes(self, from: &Group) -> [__m256i; 2] {
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn bytes(self, from: &Group, _: usize) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[32..].as_ptr().cast())] }
     }
@@ -163,13 +171,13 @@ impl Integers for Avx2 {
     }
 
     #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES]) -> [__m256i; 2] {
+    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[8..].as_ptr().cast())] }
     }
 
     #[inline(always)]
-    fn store_words(self, words: [__m256i; 2], to: &mut [[i16; 2]; LANES]) {
+    fn store_words(self, words: [__m256i; 2], to: &mut [[i16; 2]; LANES], _: usize) {
         // SAFETY: see above.
         unsafe {
             _mm256_storeu_si256(to.as_mut_ptr().cast(), words[0]);
@@ -196,9 +204,14 @@ impl Integers for Avx2 {
     }
 
     #[inline(always)]
-    fn sums_as_floats(self, sums: [__m256i; 2]) -> [__m256; 2] {
-        // SAFETY: see above.
-        unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] }
+    fn sums_as_floats<const N: usize>(
+        self,
+        mut sums: impl FnMut(usize) -> [[__m256i; 2]; N],
+    ) -> [[__m256; 2]; N] {
+        sums(0).map(|sums| {
+            // SAFETY: see above.
+            unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] }
+        })
     }
 
     #[inline(always)]

@@ -77,12 +77,20 @@ impl Simd for Avx512 {
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches all 64 bytes of an array, or all 16.
 impl Integers for Avx512 {
+    const PARTS: usize = 1;
+
+    type OneRow = Self;
     type Bytes = __m512i;
     type Words = __m512i;
     type Sums = __m512i;
 
     #[inline(always)]
-    fn bytes(self, from: &Group) -> __m512i {
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn bytes(self, from: &Group, _: usize) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }
@@ -133,13 +141,13 @@ impl Integers for Avx512 {
     }
 
     #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES]) -> __m512i {
+    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }
 
     #[inline(always)]
-    fn store_words(self, words: __m512i, to: &mut [[i16; 2]; LANES]) {
+    fn store_words(self, words: __m512i, to: &mut [[i16; 2]; LANES], _: usize) {
         // SAFETY: see above.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
     }
@@ -157,9 +165,11 @@ impl Integers for Avx512 {
     }
 
     #[inline(always)]
-    fn sums_as_floats(self, sums: __m512i) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_cvtepi32_ps(sums) }
+    fn sums_as_floats<const N: usize>(self, mut sums: impl FnMut(usize) -> [__m512i; N]) -> [__m512; N] {
+        sums(0).map(|sums| {
+            // SAFETY: see above.
+            unsafe { _mm512_cvtepi32_ps(sums) }
+        })
     }
 
     #[inline(always)]

@@ -19,16 +19,22 @@ type WideBlock = [[[i16; 2]; LANES]; PAIRS];
 /// See [`super::Kernels::matmul_quantised`].
 #[inline(always)]
 pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
-    let (product, y) = (Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }, y.as_chunks_mut().0);
-    match (rows, w.dtype, S::BLOCK) {
-        (1, Dtype::Q4, _) => product.one_row::<Q4>(y),
-        (1, Dtype::Q3, _) => product.one_row::<Q3>(y),
-        (1, Dtype::Q5, _) => product.one_row::<Q5>(y),
-        (1, Dtype::Q6, _) => product.one_row::<Q6>(y),
-        (1, ..) => product.one_row::<Q8>(y),
-        (.., Block::Rows12Panels2) => product.many_rows::<12>(y),
-        (.., Block::Rows6) => product.many_rows::<6>(y),
-        (.., Block::Rows2) => product.many_rows::<2>(y),
+    let y = y.as_chunks_mut().0;
+    if rows == 1 {
+        let product = Product::new(simd.one_row(), w, x, rows);
+        return match w.dtype {
+            Dtype::Q4 => product.one_row::<Q4>(y),
+            Dtype::Q3 => product.one_row::<Q3>(y),
+            Dtype::Q5 => product.one_row::<Q5>(y),
+            Dtype::Q6 => product.one_row::<Q6>(y),
+            _ => product.one_row::<Q8>(y),
+        };
+    }
+    let product = Product::new(simd, w, x, rows);
+    match S::BLOCK {
+        Block::Rows12Panels2 => product.many_rows::<12>(y),
+        Block::Rows6 => product.many_rows::<6>(y),
+        Block::Rows2 => product.many_rows::<4>(y),
     }
 }
 
@@ -37,8 +43,14 @@ trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
     const BITS: usize;
 
-    /// The values of eight inputs, the `k`-th such of a block: of the first four, then of the others.
-    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2];
+    /// The values of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others.
+    fn values<S: Integers>(
+        simd: S,
+        table: &[i8; 16],
+        block: &[Group],
+        k: usize,
+        part: usize,
+    ) -> [S::Bytes; 2];
 }
 
 struct Q8;
@@ -51,8 +63,8 @@ impl Codes for Q8 {
     const BITS: usize = 8;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        [simd.bytes(&block[2 * k]), simd.bytes(&block[2 * k + 1])]
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+        [simd.bytes(&block[2 * k], part), simd.bytes(&block[2 * k + 1], part)]
     }
 }
 
@@ -60,9 +72,9 @@ impl Codes for Q6 {
     const BITS: usize = 6;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let upper = simd.down(simd.bytes(&block[4 + k / 2]), 4 * (k % 2) as u32);
-        with_upper_bits(simd, halves(simd, &block[k]), [simd.up(upper, 4), simd.up(upper, 2)], 0x30)
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+        let upper = simd.down(simd.bytes(&block[4 + k / 2], part), 4 * (k % 2) as u32);
+        with_upper_bits(simd, halves(simd, &block[k], part), [simd.up(upper, 4), simd.up(upper, 2)], 0x30)
     }
 }
 
@@ -70,9 +82,9 @@ impl Codes for Q5 {
     const BITS: usize = 5;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let upper = simd.down(simd.bytes(&block[4]), 2 * k as u32);
-        with_upper_bits(simd, halves(simd, &block[k]), [simd.up(upper, 4), simd.up(upper, 3)], 0x10)
+    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+        let upper = simd.down(simd.bytes(&block[4], part), 2 * k as u32);
+        with_upper_bits(simd, halves(simd, &block[k], part), [simd.up(upper, 4), simd.up(upper, 3)], 0x10)
     }
 }
 
@@ -80,8 +92,14 @@ impl Codes for Q4 {
     const BITS: usize = 4;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let [first, second] = halves(simd, &block[k]);
+    fn values<S: Integers>(
+        simd: S,
+        table: &[i8; 16],
+        block: &[Group],
+        k: usize,
+        part: usize,
+    ) -> [S::Bytes; 2] {
+        let [first, second] = halves(simd, &block[k], part);
         [simd.look_up(table, first), simd.look_up(table, second)]
     }
 }
@@ -90,9 +108,15 @@ impl Codes for Q3 {
     const BITS: usize = 3;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, table: &[i8; 16], block: &[Group], k: usize) -> [S::Bytes; 2] {
-        let lower = simd.down(simd.bytes(&block[k / 2]), 4 * (k % 2) as u32);
-        let upper = simd.down(simd.bytes(&block[2]), 2 * k as u32);
+    fn values<S: Integers>(
+        simd: S,
+        table: &[i8; 16],
+        block: &[Group],
+        k: usize,
+        part: usize,
+    ) -> [S::Bytes; 2] {
+        let lower = simd.down(simd.bytes(&block[k / 2], part), 4 * (k % 2) as u32);
+        let upper = simd.down(simd.bytes(&block[2], part), 2 * k as u32);
         let code = |lower, upper| simd.or(simd.and(lower, 3), simd.and(upper, 4));
         let [first, second] = [code(lower, simd.up(upper, 2)), code(simd.down(lower, 2), simd.up(upper, 1))];
         [simd.look_up(table, first), simd.look_up(table, second)]
@@ -101,8 +125,8 @@ impl Codes for Q3 {
 
 /// The lower and the upper four bits of each byte.
 #[inline(always)]
-fn halves<S: Integers>(simd: S, bytes: &Group) -> [S::Bytes; 2] {
-    let bytes = simd.bytes(bytes);
+fn halves<S: Integers>(simd: S, bytes: &Group, part: usize) -> [S::Bytes; 2] {
+    let bytes = simd.bytes(bytes, part);
     [simd.and(bytes, 15), simd.and(simd.down(bytes, 4), 15)]
 }
 
@@ -131,14 +155,16 @@ struct Product<'a, S> {
     steps: usize,
 }
 
-impl<S: Integers> Product<'_, S> {
+impl<'a, S: Integers> Product<'a, S> {
+    #[inline(always)]
+    fn new(simd: S, w: Quantised<'a>, x: &'a [RoundedBlock], rows: usize) -> Product<'a, S> {
+        Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }
+    }
+
     /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let done = match S::STREAMS {
-            4 => self.streams::<C, 2, 2>(0, y),
-            _ => self.streams::<C, 1, 2>(0, y),
-        };
+        let done = if S::STREAMS >= 4 { self.streams::<C, 2, 2>(0, y) } else { 0 };
         self.streams::<C, 1, 1>(done, &mut y[done..]);
     }
 
@@ -185,22 +211,24 @@ impl<S: Integers> Product<'_, S> {
         for w in 0..W {
             codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS];
         }
-        let mut sums = [simd.no_sums(); W];
-        for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
-            for w in 0..W {
-                let [first, second] = C::values(simd, self.w.table, codes[w], k);
-                let [words, more] = simd.words(first);
-                sums[w] = simd.add_products(sums[w], words, x[0]);
-                sums[w] = simd.add_products(sums[w], more, x[1]);
-                let [words, more] = simd.words(second);
-                sums[w] = simd.add_products(sums[w], words, x[2]);
-                sums[w] = simd.add_products(sums[w], more, x[3]);
+        let sums = simd.sums_as_floats(|part| {
+            let mut sums = [simd.no_sums(); W];
+            for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
+                for w in 0..W {
+                    let [first, second] = C::values(simd, self.w.table, codes[w], k, part);
+                    let [words, more] = simd.words(first);
+                    sums[w] = simd.add_products(sums[w], words, x[0]);
+                    sums[w] = simd.add_products(sums[w], more, x[1]);
+                    let [words, more] = simd.words(second);
+                    sums[w] = simd.add_products(sums[w], words, x[2]);
+                    sums[w] = simd.add_products(sums[w], more, x[3]);
+                }
             }
-        }
+            sums
+        });
         let mut products = [simd.zero(); W];
         for w in 0..W {
-            let scales = simd.bytes_as_floats(&panels[w].block_scales[block]);
-            products[w] = simd.mul(simd.sums_as_floats(sums[w]), scales);
+            products[w] = simd.mul(sums[w], simd.bytes_as_floats(&panels[w].block_scales[block]));
         }
         products
     }
@@ -237,12 +265,14 @@ impl<S: Integers> Product<'_, S> {
         let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
         for (codes, wide) in codes.chunks_exact(C::BITS).zip(wide) {
             for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let [first, second] = C::values(simd, self.w.table, codes, k);
-                let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
-                simd.store_words(w0, &mut wide[0]);
-                simd.store_words(w1, &mut wide[1]);
-                simd.store_words(w2, &mut wide[2]);
-                simd.store_words(w3, &mut wide[3]);
+                for part in 0..S::PARTS {
+                    let [first, second] = C::values(simd, self.w.table, codes, k, part);
+                    let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
+                    simd.store_words(w0, &mut wide[0], part);
+                    simd.store_words(w1, &mut wide[1], part);
+                    simd.store_words(w2, &mut wide[2], part);
+                    simd.store_words(w3, &mut wide[3], part);
+                }
             }
         }
     }
@@ -286,16 +316,19 @@ impl<S: Integers> Product<'_, S> {
         let simd = self.simd;
         for (block, wide) in (start..).zip(wide) {
             let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
-            let mut sums = [simd.no_sums(); R];
-            for (pair, words) in wide.iter().enumerate() {
-                let words = simd.load_words(words);
-                for r in 0..R {
-                    sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
+            let sums = simd.sums_as_floats(|part| {
+                let mut sums = [simd.no_sums(); R];
+                for (pair, words) in wide.iter().enumerate() {
+                    let words = simd.load_words(words, part);
+                    for r in 0..R {
+                        sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
+                    }
                 }
-            }
+                sums
+            });
             let scales = simd.bytes_as_floats(&panel.block_scales[block]);
             for r in 0..R {
-                let product = simd.mul(simd.sums_as_floats(sums[r]), scales);
+                let product = simd.mul(sums[r], scales);
                 let y = &mut y[first + r];
                 simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
             }

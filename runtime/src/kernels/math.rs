@@ -9,6 +9,15 @@ use super::LANES;
 
 type Lanes = [f32; LANES];
 
+/// `a * b + c`, rounded once. In WebAssembly, which has no instruction for one, by the one for four, see [`super::simd128`].
+#[inline(always)]
+fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    return super::simd128::multiply_add_one(a, b, c);
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+    a.mul_add(b, c)
+}
+
 /// Joins 16 running values into one: halves onto each other until one is left.
 #[inline(always)]
 pub(super) fn join_lanes(mut lanes: Lanes, join: impl Fn(f32, f32) -> f32) -> f32 {
@@ -32,14 +41,14 @@ pub(crate) fn exp(x: f32) -> f32 {
     const LN2_HI: f32 = 0.693_359_4; // 0.693359375, exact in 9 bits
     const LN2_LO: f32 = -2.121_944_4e-4;
     let x = x.clamp(-87.336, 88.376);
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let shifted = multiply_add(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, x));
+    let r = multiply_add(n, -LN2_LO, multiply_add(n, -LN2_HI, x));
     let mut p = 1.987_569_1e-4f32;
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = p.mul_add(r, coefficient);
+        p = multiply_add(p, r, coefficient);
     }
-    let e = (p * r).mul_add(r, r) + 1.0;
+    let e = multiply_add(p * r, r, r) + 1.0;
     e * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
@@ -63,7 +72,7 @@ pub(super) fn inverse_rms(x: &[f32], rows: usize, features: usize, eps: f32, fir
         let mut squares = [0.0f32; LANES];
         for x in x.iter().skip(row).step_by(rows) {
             for lane in 0..LANES {
-                squares[lane] = x[lane].mul_add(x[lane], squares[lane]);
+                squares[lane] = multiply_add(x[lane], x[lane], squares[lane]);
             }
         }
         let mean = join_lanes(squares, |a, b| a + b) / features as f32;

@@ -91,13 +91,21 @@ impl Simd for Neon {
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an array of 16.
 impl Integers for Neon {
+    const PARTS: usize = 1;
+
+    type OneRow = Self;
     type Bytes = [uint8x16_t; 4];
     type Words = [int16x8_t; 4];
     /// Of the first and of the second inputs in turn, which are added up at last.
     type Sums = [int32x4_t; 8];
 
     #[inline(always)]
-    fn bytes(self, from: &Group) -> [uint8x16_t; 4] {
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn bytes(self, from: &Group, _: usize) -> [uint8x16_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vld1q_u8(from[16 * i..].as_ptr()) })
     }
@@ -154,13 +162,13 @@ impl Integers for Neon {
     }
 
     #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES]) -> [int16x8_t; 4] {
+    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> [int16x8_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vld1q_s16(from[4 * i..].as_ptr().cast()) })
     }
 
     #[inline(always)]
-    fn store_words(self, words: [int16x8_t; 4], to: &mut [[i16; 2]; LANES]) {
+    fn store_words(self, words: [int16x8_t; 4], to: &mut [[i16; 2]; LANES], _: usize) {
         for (words, to) in words.into_iter().zip(to.as_chunks_mut::<4>().0) {
             // SAFETY: see above.
             unsafe { vst1q_s16(to.as_mut_ptr().cast(), words) }
@@ -186,9 +194,14 @@ impl Integers for Neon {
     }
 
     #[inline(always)]
-    fn sums_as_floats(self, sums: [int32x4_t; 8]) -> [float32x4_t; 4] {
-        // SAFETY: see above.
-        array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) })
+    fn sums_as_floats<const N: usize>(
+        self,
+        mut sums: impl FnMut(usize) -> [[int32x4_t; 8]; N],
+    ) -> [[float32x4_t; 4]; N] {
+        sums(0).map(|sums| {
+            // SAFETY: see above.
+            array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) })
+        })
     }
 
     #[inline(always)]

@@ -28,14 +28,21 @@ pub(super) trait Simd: Copy {
 
 /// The operations on a panel's codes that products with quantised weights are made of.
 pub(super) trait Integers: Simd {
-    /// 64 bytes: one for each of four inputs of 16 outputs.
+    /// Parts that a panel's outputs are worked on in, one after the other, so that all of a part is in registers.
+    const PARTS: usize;
+
+    /// The same set with the parts that suit one row.
+    type OneRow: Integers<Lanes = Self::Lanes>;
+    /// A part's share of 64 bytes: one for each of four inputs of an output.
     type Bytes: Copy;
-    /// An i16 for each of two inputs of 16 outputs: [`SUM_FACTOR`](super::quantised::SUM_FACTOR) times a value.
+    /// An i16 for each of two inputs of a part's outputs: [`SUM_FACTOR`](super::quantised::SUM_FACTOR) times a value.
     type Words: Copy;
-    /// 16 sums of i32.
+    /// A sum of i32 for each of a part's outputs.
     type Sums: Copy;
 
-    fn bytes(self, from: &Group) -> Self::Bytes;
+    fn one_row(self) -> Self::OneRow;
+
+    fn bytes(self, from: &Group, part: usize) -> Self::Bytes;
     fn and(self, bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     fn or(self, bytes: Self::Bytes, other: Self::Bytes) -> Self::Bytes;
     /// Moves bits up, within bytes or beyond: what comes from a neighbour is in the lowest `n` bits.
@@ -48,14 +55,14 @@ pub(super) trait Integers: Simd {
 
     /// The values of the first and the third of four inputs, then of the second and the fourth.
     fn words(self, bytes: Self::Bytes) -> [Self::Words; 2];
-    fn load_words(self, from: &[[i16; 2]; LANES]) -> Self::Words;
-    fn store_words(self, words: Self::Words, to: &mut [[i16; 2]; LANES]);
+    fn load_words(self, from: &[[i16; 2]; LANES], part: usize) -> Self::Words;
+    fn store_words(self, words: Self::Words, to: &mut [[i16; 2]; LANES], part: usize);
 
     fn no_sums(self) -> Self::Sums;
     /// `sums` and the products of the two inputs' words with `x`.
     fn add_products(self, sums: Self::Sums, words: Self::Words, x: [i16; 2]) -> Self::Sums;
-    /// Exact for sums below 2^24 times a power of two.
-    fn sums_as_floats(self, sums: Self::Sums) -> Self::Lanes;
+    /// What `sums` gives for every part. Exact for sums below 2^24 times a power of two.
+    fn sums_as_floats<const N: usize>(self, sums: impl FnMut(usize) -> [Self::Sums; N]) -> [Self::Lanes; N];
     fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
     fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
 }

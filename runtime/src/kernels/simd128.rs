@@ -8,9 +8,10 @@ use super::quantised::Group;
 use super::simd::{Block, Integers, Simd, entries};
 use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
-/// The proof that this module is compiled for SIMD128.
+/// The proof that this module is compiled for SIMD128. Integers are multiplied in parts of `N` registers: engines keep to the
+/// order of the instructions that they are given, and have 15 registers on x86.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Simd128(());
+pub(super) struct Simd128<const N: usize = 2>(());
 
 impl Simd128 {
     pub(super) fn detect() -> Option<Simd128> {
@@ -37,6 +38,12 @@ fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
     return f32x4_add(f32x4_mul(a, b), sum);
 }
 
+/// The same of single numbers.
+#[inline(always)]
+pub(super) fn multiply_add_one(a: f32, b: f32, sum: f32) -> f32 {
+    f32x4_extract_lane::<0>(multiply_add(f32x4_splat(a), f32x4_splat(b), f32x4_splat(sum)))
+}
+
 /// `values[i]` for each of `bytes`, which are all below 16. The relaxed instruction, which says nothing of others, is one on
 /// x86 where the plain one is two.
 #[inline(always)]
@@ -48,7 +55,7 @@ fn swizzle(values: v128, bytes: v128) -> v128 {
 }
 
 // SAFETY of every `unsafe` below: each load or store touches 4 elements of an array of 16, from 0, 4, 8 or 12.
-impl Simd for Simd128 {
+impl<const N: usize> Simd for Simd128<N> {
     type Lanes = [v128; 4];
 
     /// What a processor of 16 registers holds. (An Arm has more, but a module cannot know.)
@@ -104,83 +111,100 @@ impl Simd for Simd128 {
 
 // SAFETY of every `unsafe` below: each load or store touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an
 // array of 16.
-impl Integers for Simd128 {
-    type Bytes = [v128; 4];
-    type Words = [v128; 4];
-    type Sums = [v128; 4];
+impl<const N: usize> Integers for Simd128<N> {
+    const PARTS: usize = 4 / N;
+
+    /// Its codes have to be taken apart in registers, too.
+    type OneRow = Simd128<1>;
+    type Bytes = [v128; N];
+    type Words = [v128; N];
+    type Sums = [v128; N];
 
     #[inline(always)]
-    fn bytes(self, from: &Group) -> [v128; 4] {
-        // SAFETY: see above.
-        array::from_fn(|i| unsafe { v128_load(from[16 * i..].as_ptr().cast()) })
+    fn one_row(self) -> Simd128<1> {
+        Simd128(())
     }
 
     #[inline(always)]
-    fn and(self, bytes: [v128; 4], mask: u8) -> [v128; 4] {
+    fn bytes(self, from: &Group, part: usize) -> [v128; N] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { v128_load(from[16 * (part * N + i)..].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn and(self, bytes: [v128; N], mask: u8) -> [v128; N] {
         bytes.map(|bytes| v128_and(bytes, u8x16_splat(mask)))
     }
 
     #[inline(always)]
-    fn or(self, bytes: [v128; 4], other: [v128; 4]) -> [v128; 4] {
+    fn or(self, bytes: [v128; N], other: [v128; N]) -> [v128; N] {
         array::from_fn(|i| v128_or(bytes[i], other[i]))
     }
 
     #[inline(always)]
-    fn up(self, bytes: [v128; 4], n: u32) -> [v128; 4] {
+    fn up(self, bytes: [v128; N], n: u32) -> [v128; N] {
         bytes.map(|bytes| u16x8_shl(bytes, n))
     }
 
     #[inline(always)]
-    fn down(self, bytes: [v128; 4], n: u32) -> [v128; 4] {
+    fn down(self, bytes: [v128; N], n: u32) -> [v128; N] {
         bytes.map(|bytes| u16x8_shr(bytes, n))
     }
 
     #[inline(always)]
-    fn minus(self, bytes: [v128; 4], n: u8) -> [v128; 4] {
+    fn minus(self, bytes: [v128; N], n: u8) -> [v128; N] {
         bytes.map(|bytes| u8x16_sub(bytes, u8x16_splat(n)))
     }
 
     #[inline(always)]
-    fn look_up(self, values: &[i8; 16], bytes: [v128; 4]) -> [v128; 4] {
+    fn look_up(self, values: &[i8; 16], bytes: [v128; N]) -> [v128; N] {
         // SAFETY: see above.
         let values = unsafe { v128_load(values.as_ptr().cast()) };
         bytes.map(|bytes| swizzle(values, bytes))
     }
 
     #[inline(always)]
-    fn words(self, bytes: [v128; 4]) -> [[v128; 4]; 2] {
+    fn words(self, bytes: [v128; N]) -> [[v128; N]; 2] {
         let upper = i16x8_splat(-1 << 8);
         [bytes.map(|bytes| i16x8_shl(bytes, 8)), bytes.map(|bytes| v128_and(bytes, upper))]
     }
 
     #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES]) -> [v128; 4] {
+    fn load_words(self, from: &[[i16; 2]; LANES], part: usize) -> [v128; N] {
         // SAFETY: see above.
-        array::from_fn(|i| unsafe { v128_load(from[4 * i..].as_ptr().cast()) })
+        array::from_fn(|i| unsafe { v128_load(from[4 * (part * N + i)..].as_ptr().cast()) })
     }
 
     #[inline(always)]
-    fn store_words(self, words: [v128; 4], to: &mut [[i16; 2]; LANES]) {
-        for (words, to) in words.into_iter().zip(to.as_chunks_mut::<4>().0) {
+    fn store_words(self, words: [v128; N], to: &mut [[i16; 2]; LANES], part: usize) {
+        for (words, to) in words.into_iter().zip(&mut to.as_chunks_mut::<4>().0[part * N..]) {
             // SAFETY: see above.
             unsafe { v128_store(to.as_mut_ptr().cast(), words) }
         }
     }
 
     #[inline(always)]
-    fn no_sums(self) -> [v128; 4] {
-        [i32x4_splat(0); 4]
+    fn no_sums(self) -> [v128; N] {
+        [i32x4_splat(0); N]
     }
 
     #[inline(always)]
-    fn add_products(self, sums: [v128; 4], words: [v128; 4], x: [i16; 2]) -> [v128; 4] {
+    fn add_products(self, sums: [v128; N], words: [v128; N], x: [i16; 2]) -> [v128; N] {
         let x = i32x4_splat(bytemuck::cast(x));
         array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(words[i], x)))
     }
 
     #[inline(always)]
-    fn sums_as_floats(self, sums: [v128; 4]) -> [v128; 4] {
-        sums.map(|sums| f32x4_convert_i32x4(sums))
+    fn sums_as_floats<const W: usize>(self, mut sums: impl FnMut(usize) -> [[v128; N]; W]) -> [[v128; 4]; W] {
+        let mut floats = [[f32x4_splat(0.0); 4]; W];
+        for part in 0..Self::PARTS {
+            for (sums, floats) in sums(part).iter().zip(&mut floats) {
+                for (i, sums) in sums.iter().enumerate() {
+                    floats[part * N + i] = f32x4_convert_i32x4(*sums);
+                }
+            }
+        }
+        floats
     }
 
     #[inline(always)]
