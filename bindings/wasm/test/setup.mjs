@@ -63,7 +63,7 @@ export async function openBlank(context, server) {
 /** What the native program prints for these arguments, with `input` at its standard input. */
 export async function smolrun(args, input = '') {
   const running = promisify(execFile)(program, args, { maxBuffer: 1 << 28 });
-  running.child.stdin.end(input);
+  running.child.stdin.end(input || undefined); // to write nothing fails, too, where it has ended without reading
   return JSON.parse((await running).stdout);
 }
 
