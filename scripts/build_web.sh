@@ -141,11 +141,12 @@ pack_model() { # MODEL_DIR DTYPE LICENCE [BLOB]
 }
 
 build_page() {
-    mkdir -p "$dist/smolrun"
+    mkdir -p "$dist/smolrun/wasm"
     cp "$package"/demo/* "$dist/"
-    (cd "$package/lib" && find . -name '*.js' -o -name '*.wasm.gz') | while read -r file; do
-        install -D -m 644 "$package/lib/$file" "$dist/smolrun/$file"
-    done
+    cp "$package"/lib/wasm/*.wasm.gz "$dist/smolrun/wasm/"
+    # One file for the page, one for each kind of worker: who loads a module after the other waits for each.
+    "$package/node_modules/.bin/esbuild" "$package"/lib/{index,worker,thread}.js --bundle --format=esm --target=es2022 \
+        --minify-syntax --minify-whitespace --outdir="$dist/smolrun" --log-level=warning
     node "$package/tools/page.mjs" "$dist"
 }
 

@@ -32,7 +32,7 @@ export async function loadManifest(url: string, store: Store | undefined, signal
     return parseManifest(kept);
   }
   const manifest = parseManifest(text);
-  await store?.writeManifest(url, text);
+  store?.keepManifest(url, text);
   return manifest;
 }
 

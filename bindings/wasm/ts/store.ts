@@ -23,6 +23,7 @@ const FOLDER = 'smolrun';
 export class Store {
   readonly #parts: FileSystemDirectoryHandle;
   readonly #manifests: FileSystemDirectoryHandle;
+  #writing: Promise<void> | undefined;
 
   private constructor(parts: FileSystemDirectoryHandle, manifests: FileSystemDirectoryHandle) {
     this.#parts = parts;
@@ -78,8 +79,9 @@ export class Store {
     }
   }
 
-  async writeManifest(url: string, text: string): Promise<void> {
-    await ignoreFailure(async () => {
+  /** Keeps a manifest, for which nobody has to wait. */
+  keepManifest(url: string, text: string): void {
+    this.#writing = ignoreFailure(async () => {
       const name = await manifestName(url);
       const handle = await open(await this.#manifests.getFileHandle(name, { create: true }), 'readwrite');
       try {
@@ -93,6 +95,7 @@ export class Store {
 
   /** Removes the parts that no manifest names any more: those of a model's earlier versions. */
   async sweep(): Promise<void> {
+    await this.#writing;
     await ignoreFailure(async () => {
       const named = new Set<string>();
       for await (const entry of this.#manifests.values()) {
