@@ -14,8 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What a round of spinning takes here, in parts of x86's: `spin_loop` makes the processor pause, but not in WebAssembly.
-const ROUNDS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 10 } else { 1 };
+/// More rounds where `spin_loop` does not make the processor pause, in WebAssembly: a round takes some nanoseconds there, and the page
+/// some 100 µs between a token and the next, for which parking would cost more than it saves.
+const ROUNDS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 1 };
 /// Rounds a worker spins before it parks: around 100 µs, longer than what lies between two steps of a token.
 const SPINS_BEFORE_PARKING: u32 = 5_000 * ROUNDS_PER_PAUSE;
 /// Rounds the caller spins for the last task before it lets other threads run.
