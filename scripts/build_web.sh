@@ -14,7 +14,8 @@ MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; bes
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 
-Installs what it lacks: the Rust target, std's source and wasm-bindgen-cli, Node by apt, TypeScript and binaryen by npm.
+SMOL_BIN may be a folder with smolconv and smolrun, else they are built. Installs what it lacks: the Rust target, std's source and
+wasm-bindgen-cli, Node by apt, TypeScript, esbuild and binaryen by npm.
 EOF
 }
 
@@ -38,8 +39,7 @@ done
 
 readonly package=bindings/wasm
 readonly module_limit=400000
-readonly target=${CARGO_TARGET_DIR:-$PWD/target}
-readonly work=$target/web
+readonly work=${CARGO_TARGET_DIR:-$PWD/target}/web
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
 need() { # COMMAND PACKAGE...
@@ -68,8 +68,15 @@ install_tools() {
 
 # One module for each set of features: a module that has an instruction which the engine does not know is refused whole. All
 # import the memory that they run in, so that one glue serves all.
+build_modules() { # THREADS: nothing, or _threads
+    local features=(--enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
+        --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types ${1:+--enable-threads})
+    build_module "simd$1" +simd128 "${features[@]}"
+    build_module "relaxed$1" +simd128,+relaxed-simd "${features[@]}" --enable-relaxed-simd
+}
+
 build_module() { # NAME FEATURES WASM_OPT_FLAGS...
-    local name=$1 features=$2 std=() flags=(-C link-arg=--import-memory)
+    local name=$1 features=$2 std=() flags=(-C link-arg=--import-memory) target=$work/target
     # Messages name source files: not by where they lie on this machine.
     flags+=("--remap-path-prefix=$PWD=smolrun" "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo")
     if [[ $name == *_threads ]]; then
@@ -77,17 +84,17 @@ build_module() { # NAME FEATURES WASM_OPT_FLAGS...
         # are unlocked. It is the same stable compiler as for all else.
         export RUSTC_BOOTSTRAP=1
         std=(-Z build-std=std,panic_abort)
+        target+=-threads # cargo waits for a folder that another one builds in
         features+=,+atomics,+bulk-memory,+mutable-globals
         flags+=(-C link-arg=--shared-memory -C link-arg=--max-memory=4294967296)
         for symbol in __wasm_init_tls __tls_size __tls_align __tls_base; do flags+=(-C "link-arg=--export=$symbol"); done
     fi
     step "the module $name"
-    RUSTFLAGS="-C target-feature=$features ${flags[*]}" CARGO_TARGET_DIR=$work/target \
+    RUSTFLAGS="-C target-feature=$features ${flags[*]}" CARGO_TARGET_DIR=$target \
         CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
         cargo build --locked --release --target wasm32-unknown-unknown "${std[@]}" --manifest-path "$package/Cargo.toml"
-    unset RUSTC_BOOTSTRAP
     wasm-bindgen --target web --out-dir "$work/$name" --out-name smolrun_wasm \
-        "$work/target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
+        "$target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
     optimise "$name" "${@:3}"
 }
 
@@ -105,13 +112,11 @@ optimise() { # NAME WASM_OPT_FLAGS...
 build_package() {
     rm -rf "$package/ts/wasm" "$package/lib"
     mkdir -p "$package/ts/wasm" "$package/lib"
-    local features=(--enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
-        --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types)
-    local threads
-    for threads in "" _threads; do
-        build_module "simd$threads" +simd128 "${features[@]}" ${threads:+--enable-threads}
-        build_module "relaxed$threads" +simd128,+relaxed-simd "${features[@]}" --enable-relaxed-simd ${threads:+--enable-threads}
-    done
+    build_modules "" &
+    local without_threads=$!
+    build_modules _threads &
+    wait $!
+    wait "$without_threads"
     cmp "$work"/{simd,relaxed}_threads/smolrun_wasm.js
     # The glue of modules with threads copies what the page cannot read in shared memory; the others' is this without that.
     cp "$work"/simd_threads/smolrun_wasm.{js,d.ts} "$package/ts/wasm/"
@@ -126,6 +131,11 @@ licence() { # MODEL_DIR: by the registry
         here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' models/registry.toml
 }
 
+# The programs of this tree, or those in SMOL_BIN.
+program() { # NAME ARGS...
+    if [[ -n ${SMOL_BIN:-} ]]; then "$SMOL_BIN/$1" "${@:2}"; else cargo run --locked --release --quiet -p "$1" -- "${@:2}"; fi
+}
+
 pack_model() { # MODEL_DIR DTYPE LICENCE [BLOB]
     local name blob
     name=$(basename "$1")
@@ -134,9 +144,9 @@ pack_model() { # MODEL_DIR DTYPE LICENCE [BLOB]
     if [[ -n ${4:-} ]]; then
         cp "$4" "$blob"
     else
-        cargo run --locked --release --quiet -p smolconv -- "$1" --dtype "$2" -o "$blob" --force
+        program smolconv "$1" --dtype "$2" -o "$blob" --force
     fi
-    cargo run --locked --release --quiet -p smolrun -- info "$blob" --json >"$work/info.json"
+    program smolrun info "$blob" --json >"$work/info.json"
     node "$package/tools/pack.mjs" "$blob" "$work/info.json" "$1/config.json" "$name" "$3" "$dist/models/$name"
 }
 
@@ -169,6 +179,7 @@ report() {
     }
 }
 
+trap 'jobs -p | xargs --no-run-if-empty kill' EXIT
 install_tools
 build_package
 [[ -n $package_only ]] && exit

@@ -2,8 +2,9 @@
 # Everything that must hold before a change lands; what CI runs.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: rustup components, two cargo tools, tmux, what scripts/test_targets.sh needs, and the real model into a cache of its own
-# (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse.
+# Installs what it needs and lacks: rustup components, two cargo tools, tmux, what scripts/test_targets.sh and scripts/test_web.sh
+# need (browsers among it), and the real model into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later
+# runs reuse.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -86,6 +87,10 @@ cargo test --locked --release --workspace -- --include-ignored
 
 step "other processors' kernels"
 scripts/test_targets.sh
+
+# With the blob of q3 that the tests above have made of the real model.
+step "the page and the npm package"
+SMOL_REAL_Q3=${CARGO_TARGET_DIR:-target}/release/test-blobs/$real_model-q3-mix.bin scripts/test_web.sh
 
 # A debug build, so that overflows and debug assertions are checked here, but optimised: counting in plain debug code
 # slows kernels down so many times that tests of the programs wait in vain. The real model is left to the tests above, as

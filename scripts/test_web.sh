@@ -26,10 +26,10 @@ need chromium chromium fonts-dejavu-core
 need firefox-esr firefox-esr
 [[ -e $real/model.safetensors ]] || scripts/fetch_model.sh smollm2-135m-instruct "$real"
 
-# As scripts/test.sh has built them.
+# As scripts/test.sh has built them: with a test beside them, the dependencies' features are those of `cargo test`.
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-cargo build --locked --release --quiet -p smolconv -p smolrun
-scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob "$SMOL_REAL_Q3"} "$real"
+cargo build --locked --release --quiet --workspace --bins --examples --test registry
+SMOL_BIN=$built scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob "$SMOL_REAL_Q3"} "$real"
 "$built/smolconv" models/tales-4m -o "$work/tales-4m-f32.bin" --force --quiet
 
 step "format and lints of the crate for WebAssembly"

@@ -204,14 +204,9 @@ impl Integers for Avx2 {
     }
 
     #[inline(always)]
-    fn sums_as_floats<const N: usize>(
-        self,
-        mut sums: impl FnMut(usize) -> [[__m256i; 2]; N],
-    ) -> [[__m256; 2]; N] {
-        sums(0).map(|sums| {
-            // SAFETY: see above.
-            unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] }
-        })
+    fn set_floats(self, floats: &mut [__m256; 2], _: usize, sums: [__m256i; 2]) {
+        // SAFETY: see above.
+        *floats = unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] };
     }
 
     #[inline(always)]

@@ -165,11 +165,9 @@ impl Integers for Avx512 {
     }
 
     #[inline(always)]
-    fn sums_as_floats<const N: usize>(self, mut sums: impl FnMut(usize) -> [__m512i; N]) -> [__m512; N] {
-        sums(0).map(|sums| {
-            // SAFETY: see above.
-            unsafe { _mm512_cvtepi32_ps(sums) }
-        })
+    fn set_floats(self, floats: &mut __m512, _: usize, sums: __m512i) {
+        // SAFETY: see above.
+        *floats = unsafe { _mm512_cvtepi32_ps(sums) };
     }
 
     #[inline(always)]

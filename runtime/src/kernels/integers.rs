@@ -34,7 +34,7 @@ pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock],
     match S::BLOCK {
         Block::Rows12Panels2 => product.many_rows::<12>(y),
         Block::Rows6 => product.many_rows::<6>(y),
-        Block::Rows2 => product.many_rows::<4>(y),
+        Block::Rows2 => product.many_rows::<4>(y), // of half a panel
     }
 }
 
@@ -211,7 +211,8 @@ impl<'a, S: Integers> Product<'a, S> {
         for w in 0..W {
             codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS];
         }
-        let sums = simd.sums_as_floats(|part| {
+        let mut products = [simd.zero(); W];
+        for part in 0..S::PARTS {
             let mut sums = [simd.no_sums(); W];
             for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
                 for w in 0..W {
@@ -224,11 +225,12 @@ impl<'a, S: Integers> Product<'a, S> {
                     sums[w] = simd.add_products(sums[w], more, x[3]);
                 }
             }
-            sums
-        });
-        let mut products = [simd.zero(); W];
+            for w in 0..W {
+                simd.set_floats(&mut products[w], part, sums[w]);
+            }
+        }
         for w in 0..W {
-            products[w] = simd.mul(sums[w], simd.bytes_as_floats(&panels[w].block_scales[block]));
+            products[w] = simd.mul(products[w], simd.bytes_as_floats(&panels[w].block_scales[block]));
         }
         products
     }
@@ -316,7 +318,8 @@ impl<'a, S: Integers> Product<'a, S> {
         let simd = self.simd;
         for (block, wide) in (start..).zip(wide) {
             let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
-            let sums = simd.sums_as_floats(|part| {
+            let mut products = [simd.zero(); R];
+            for part in 0..S::PARTS {
                 let mut sums = [simd.no_sums(); R];
                 for (pair, words) in wide.iter().enumerate() {
                     let words = simd.load_words(words, part);
@@ -324,11 +327,13 @@ impl<'a, S: Integers> Product<'a, S> {
                         sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
                     }
                 }
-                sums
-            });
+                for r in 0..R {
+                    simd.set_floats(&mut products[r], part, sums[r]);
+                }
+            }
             let scales = simd.bytes_as_floats(&panel.block_scales[block]);
             for r in 0..R {
-                let product = simd.mul(sums[r], scales);
+                let product = simd.mul(products[r], scales);
                 let y = &mut y[first + r];
                 simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
             }

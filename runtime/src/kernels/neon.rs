@@ -194,14 +194,9 @@ impl Integers for Neon {
     }
 
     #[inline(always)]
-    fn sums_as_floats<const N: usize>(
-        self,
-        mut sums: impl FnMut(usize) -> [[int32x4_t; 8]; N],
-    ) -> [[float32x4_t; 4]; N] {
-        sums(0).map(|sums| {
-            // SAFETY: see above.
-            array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) })
-        })
+    fn set_floats(self, floats: &mut [float32x4_t; 4], _: usize, sums: [int32x4_t; 8]) {
+        // SAFETY: see above.
+        *floats = array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) });
     }
 
     #[inline(always)]

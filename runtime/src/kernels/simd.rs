@@ -61,8 +61,8 @@ pub(super) trait Integers: Simd {
     fn no_sums(self) -> Self::Sums;
     /// `sums` and the products of the two inputs' words with `x`.
     fn add_products(self, sums: Self::Sums, words: Self::Words, x: [i16; 2]) -> Self::Sums;
-    /// What `sums` gives for every part. Exact for sums below 2^24 times a power of two.
-    fn sums_as_floats<const N: usize>(self, sums: impl FnMut(usize) -> [Self::Sums; N]) -> [Self::Lanes; N];
+    /// Puts a part's sums where they belong. Exact for sums below 2^24 times a power of two.
+    fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
     fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
     fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
 }

@@ -195,16 +195,10 @@ impl<const N: usize> Integers for Simd128<N> {
     }
 
     #[inline(always)]
-    fn sums_as_floats<const W: usize>(self, mut sums: impl FnMut(usize) -> [[v128; N]; W]) -> [[v128; 4]; W] {
-        let mut floats = [[f32x4_splat(0.0); 4]; W];
-        for part in 0..Self::PARTS {
-            for (sums, floats) in sums(part).iter().zip(&mut floats) {
-                for (i, sums) in sums.iter().enumerate() {
-                    floats[part * N + i] = f32x4_convert_i32x4(*sums);
-                }
-            }
+    fn set_floats(self, floats: &mut [v128; 4], part: usize, sums: [v128; N]) {
+        for (i, sums) in sums.into_iter().enumerate() {
+            floats[part * N + i] = f32x4_convert_i32x4(sums);
         }
-        floats
     }
 
     #[inline(always)]
