@@ -112,7 +112,7 @@ test('a second load needs no part from the network', async () => {
 
 test('a load that was cut off goes on where it was', async () => {
   const manifest = `/models/${real}/manifest.json`;
-  server.answerOnly(24); // the module, the worker's scripts, the manifest, and some of the parts
+  server.answerOnly(9); // the module, the worker, the manifest, and some of the parts
   const failed = await page.evaluate((manifest) => failure(Smol.load(manifest)), manifest);
   server.answerOnly(Infinity);
   assert.equal(failed.code, 'NETWORK');

@@ -93,6 +93,23 @@ test('two models have threads of their own', async () => {
   assert.equal(found[0], found[1]);
 });
 
+test('where there is no room for memory to share, there is one thread unless more are asked for', async () => {
+  const found = await page.evaluate(async (manifest) => {
+    const Memory = WebAssembly.Memory;
+    WebAssembly.Memory = class {
+      constructor(description) {
+        if (description.shared) throw new RangeError('no addresses');
+        return new Memory(description);
+      }
+    };
+    const model = await Smol.load(manifest);
+    model.close();
+    return { threads: model.info.threads, failed: await failure(Smol.load(manifest, { threads: 2 })) };
+  }, MANIFEST);
+  assert.equal(found.threads, 1);
+  assert.equal(found.failed.code, 'OUT_OF_MEMORY');
+});
+
 test('when one worker fails, all end', async () => {
   const found = await page.evaluate(async (manifest) => {
     const workers = [];

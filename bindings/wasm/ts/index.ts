@@ -6,7 +6,7 @@ import { compile } from './module.js';
 import { isNode, paths } from './node.js';
 import type { Source } from './protocol.js';
 import { Generation } from './text.js';
-import { countThreads } from './threads.js';
+import { chooseThreads } from './threads.js';
 import type { GenerateOptions, LoadOptions, Message, ModelInfo } from './types.js';
 
 export { SmolError, type ErrorCode } from './errors.js';
@@ -38,9 +38,9 @@ export class Smol {
    */
   static async load(source: string | URL | Blob | ArrayBuffer | Uint8Array, options: LoadOptions = {}): Promise<Smol> {
     const { onProgress, signal, cache = true } = options;
-    const threads = countThreads(options.threads);
+    const threads = chooseThreads(options.threads);
     throwIfAborted(signal);
-    const connection = await Connection.open(threads);
+    const connection = await Connection.open(threads.count);
     try {
       const compiled = await compile(threads, signal);
       await connection.runThreads(compiled);

@@ -4,7 +4,7 @@ import { SmolError } from './errors.js';
 import { detectBuild, type Build } from './features.js';
 import { networkError, request } from './fetch.js';
 import { fileSystem, isNode } from './node.js';
-import { ownMemory, sharedMemory } from './threads.js';
+import { ownMemory, type Threads } from './threads.js';
 import { initSync } from './wasm/smolrun_wasm.js';
 
 /** A module that is compiled; it can be sent to workers. */
@@ -16,15 +16,14 @@ export interface Compiled {
   readonly memory: WebAssembly.Memory | undefined;
 }
 
-export async function compile(threads: number, signal?: AbortSignal): Promise<Compiled> {
+export async function compile({ count, memory }: Threads, signal?: AbortSignal): Promise<Compiled> {
   const build = detectBuild();
-  const isShared = threads > 1;
-  const url = new URL(`./wasm/smolrun_${build}${isShared ? '_threads' : ''}.wasm.gz`, import.meta.url);
+  const url = new URL(`./wasm/smolrun_${build}${memory ? '_threads' : ''}.wasm.gz`, import.meta.url);
   try {
     const unpacked = (await packed(url, signal)).pipeThrough(new DecompressionStream('gzip'));
     const response = new Response(unpacked, { headers: { 'content-type': 'application/wasm' } });
     const module = await WebAssembly.compileStreaming(response);
-    return { build, threads, module, memory: isShared ? sharedMemory() : undefined };
+    return { build, threads: count, module, memory };
   } catch (error) {
     if (error instanceof SmolError) throw error;
     if (error instanceof RangeError) throw new SmolError('OUT_OF_MEMORY', error.message, { cause: error });

@@ -9,7 +9,8 @@ use super::LANES;
 
 type Lanes = [f32; LANES];
 
-/// `a * b + c`, rounded once. In WebAssembly, which has no instruction for one, by the one for four, see [`super::simd128`].
+/// `a * b + c`, rounded once. In WebAssembly, which has no instruction for one, as `simd128` does it for four, and so rounded
+/// twice without relaxed SIMD.
 #[inline(always)]
 fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]

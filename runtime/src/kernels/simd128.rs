@@ -109,8 +109,7 @@ impl<const N: usize> Simd for Simd128<N> {
     }
 }
 
-// SAFETY of every `unsafe` below: each load or store touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an
-// array of 16.
+// SAFETY of every `unsafe` below: each load or store touches all of an array of 16 bytes.
 impl<const N: usize> Integers for Simd128<N> {
     const PARTS: usize = 4 / N;
 
@@ -128,7 +127,7 @@ impl<const N: usize> Integers for Simd128<N> {
     #[inline(always)]
     fn bytes(self, from: &Group, part: usize) -> [v128; N] {
         // SAFETY: see above.
-        array::from_fn(|i| unsafe { v128_load(from[16 * (part * N + i)..].as_ptr().cast()) })
+        array::from_fn(|i| unsafe { v128_load(from.as_chunks::<16>().0[part * N + i].as_ptr().cast()) })
     }
 
     #[inline(always)]
@@ -172,7 +171,7 @@ impl<const N: usize> Integers for Simd128<N> {
     #[inline(always)]
     fn load_words(self, from: &[[i16; 2]; LANES], part: usize) -> [v128; N] {
         // SAFETY: see above.
-        array::from_fn(|i| unsafe { v128_load(from[4 * (part * N + i)..].as_ptr().cast()) })
+        array::from_fn(|i| unsafe { v128_load(from.as_chunks::<4>().0[part * N + i].as_ptr().cast()) })
     }
 
     #[inline(always)]
