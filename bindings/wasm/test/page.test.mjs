@@ -50,6 +50,20 @@ async function beGreedy() {
   });
 }
 
+/** Waits until the whole model is kept, which is done when it has been ready for a while. */
+async function kept() {
+  const { bytes } = JSON.parse(await readFile(join(dist, 'models', real, 'manifest.json')));
+  const keptBytes = async () => {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle('smolrun');
+    let length = 0;
+    for await (const file of (await folder.getDirectoryHandle('parts')).values()) length += (await file.getFile()).size;
+    return length;
+  };
+  for (const start = Date.now(); (await page.evaluate(keptBytes)) < bytes; await page.waitForTimeout(100)) {
+    assert.ok(Date.now() - start < PATIENCE_MS, 'all parts are kept');
+  }
+}
+
 test('it loads and answers', async () => {
   await screenshot('loading');
   await ready();
@@ -75,6 +89,7 @@ test('an answer stops in the middle', async () => {
 
 test('it answers again from its cache, with the network cut', async () => {
   await page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+  await kept();
   server.cut();
   try {
     await page.reload();

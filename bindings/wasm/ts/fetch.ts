@@ -7,11 +7,11 @@ import { fileSystem } from './node.js';
 const ATTEMPTS = 3;
 const PAUSE_MS = 300;
 
-/** Reads a whole text. */
-export async function fetchText(url: string, signal: AbortSignal): Promise<string> {
+/** Reads a whole text; where the network fails, so many times. */
+export async function fetchText(url: string, signal: AbortSignal, attempts = ATTEMPTS): Promise<string> {
   if (isFile(url)) return new TextDecoder().decode(await readFile(url));
   // The server is asked whether there is a newer one.
-  return attempt(url, signal, async () => (await request(url, signal, 'no-cache')).text());
+  return attempt(url, signal, async () => (await request(url, signal, 'no-cache')).text(), attempts);
 }
 
 /** Reads a body whose length is known, telling `received` how many bytes more there are. */
@@ -80,14 +80,19 @@ async function readFile(url: string): Promise<Uint8Array<ArrayBuffer>> {
   }
 }
 
-async function attempt<T>(url: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+async function attempt<T>(
+  url: string,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+  attempts = ATTEMPTS,
+): Promise<T> {
   for (let made = 1; ; made += 1) {
     try {
       return await work();
     } catch (error) {
       if (signal.aborted) throw aborted();
       if (error instanceof SmolError) throw error;
-      if (made === ATTEMPTS) throw networkError(url, error);
+      if (made === attempts) throw networkError(url, error);
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * 2 ** (made - 1)));
     }
   }

@@ -36,7 +36,8 @@ export class Keeper {
 
   async #write(): Promise<void> {
     for (let next = this.#waiting.shift(); next; next = this.#waiting.shift()) {
-      await this.#store.writePart(next.name, this.#target.view(next.place));
+      const { name, place } = next;
+      await this.#store.writePart(name, () => this.#target.view(place));
     }
   }
 }

@@ -21,18 +21,18 @@ interface Load {
   tally: Tally;
 }
 
-/** Reads the manifest at `url`; without a network, the one that was kept. */
+/** Reads the manifest at `url`. Who has one of an earlier visit takes that when the network fails, and does not try again. */
 export async function loadManifest(url: string, store: Store | undefined, signal: AbortSignal): Promise<Manifest> {
+  const kept = await store?.readManifest(url);
   let text: string;
   try {
-    text = await fetchText(url, signal);
+    text = await fetchText(url, signal, kept === undefined ? undefined : 1);
   } catch (error) {
-    const kept = error instanceof SmolError && error.code === 'NETWORK' ? await store?.readManifest(url) : undefined;
-    if (kept === undefined) throw error;
+    if (kept === undefined || !(error instanceof SmolError) || error.code !== 'NETWORK') throw error;
     return parseManifest(kept);
   }
   const manifest = parseManifest(text);
-  store?.keepManifest(url, text);
+  if (text !== kept) store?.keepManifest(url, text);
   return manifest;
 }
 
@@ -71,7 +71,7 @@ export async function loadParts(
 async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
   const { store, keeper, target, signal, tally } = load;
   throwIfAborted(signal);
-  if (await store?.readPart(part.sha256, target.view(place))) {
+  if (await store?.readPart(part.sha256, () => target.view(place))) {
     tally.add(part.blobBytes, true);
     return;
   }

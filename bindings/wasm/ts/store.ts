@@ -20,6 +20,9 @@ type SyncFileHandle = FileSystemFileHandle & {
 
 const FOLDER = 'smolrun';
 
+/** A part's place in the module's memory, taken when it is used: while a file is opened, that memory may grow and leave a view behind. */
+type View = () => Uint8Array;
+
 export class Store {
   readonly #parts: FileSystemDirectoryHandle;
   readonly #manifests: FileSystemDirectoryHandle;
@@ -42,11 +45,12 @@ export class Store {
     }
   }
 
-  /** Fills `into` with the part of this name, if it is there and as long. */
-  async readPart(name: string, into: Uint8Array): Promise<boolean> {
+  /** Fills what `view` gives with the part of this name, if it is there and as long. */
+  async readPart(name: string, view: View): Promise<boolean> {
     try {
       const handle = await open(await this.#parts.getFileHandle(name), 'read-only');
       try {
+        const into = view();
         return handle.getSize() === into.length && handle.read(into) === into.length;
       } finally {
         handle.close();
@@ -57,12 +61,12 @@ export class Store {
   }
 
   /** Keeps a part. A write that was cut off leaves a file that is too short, which `readPart` takes for none. */
-  async writePart(name: string, from: Uint8Array): Promise<void> {
+  async writePart(name: string, view: View): Promise<void> {
     await ignoreFailure(async () => {
       const handle = await open(await this.#parts.getFileHandle(name, { create: true }), 'readwrite');
       try {
         handle.truncate(0);
-        handle.write(from);
+        handle.write(view());
         handle.flush();
       } finally {
         handle.close();
