@@ -17,7 +17,7 @@ use std::time::Duration;
 /// More rounds where `spin_loop` does not make the processor pause, in WebAssembly: a round takes some nanoseconds there, and the page
 /// some 100 µs between a token and the next, for which parking would cost more than it saves.
 const ROUNDS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 1 };
-/// Rounds a worker spins before it parks: around 100 µs, longer than what lies between two steps of a token.
+/// Rounds a worker spins before it parks: natively around 100 µs, longer than what lies between two steps of a token.
 const SPINS_BEFORE_PARKING: u32 = 5_000 * ROUNDS_PER_PAUSE;
 /// Rounds the caller spins for the last task before it lets other threads run.
 const SPINS_BEFORE_YIELDING: u32 = 10_000 * ROUNDS_PER_PAUSE;
