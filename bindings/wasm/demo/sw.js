@@ -8,8 +8,14 @@ const PREFIX = 'smolrun-page-';
 /** What makes the page cross-origin isolated from its second visit on, so that it may have threads wherever it is served from. */
 const ISOLATION = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 
+/** Longest wait for the browser's storage: nothing in it is worth a page that hangs. */
+const PATIENCE_MS = 5000;
+/** Whether it has not answered once: it is not asked again while this runs. */
+let isSilent = false;
+
 self.addEventListener('install', (event) => event.waitUntil(install()));
-self.addEventListener('activate', (event) => event.waitUntil(activate()));
+// The page's requests wait until this is done.
+self.addEventListener('activate', (event) => event.waitUntil(within(activate()).catch(() => undefined)));
 self.addEventListener('fetch', (event) => {
   if (event.request.method === 'GET') event.respondWith(answer(event.request));
 });
@@ -37,6 +43,38 @@ async function activate() {
 }
 
 async function answer(request) {
+  return (await kept(request)) ?? fetch(request);
+}
+
+/** What is kept for a request, if the storage says so in time. */
+async function kept(request) {
+  if (isSilent) return undefined;
+  try {
+    return await within(match(request));
+  } catch {
+    isSilent = true;
+    return undefined;
+  }
+}
+
+async function match(request) {
   const cache = await caches.open(PREFIX + VERSION);
-  return (await cache.match(request, { ignoreSearch: true })) ?? fetch(request);
+  return cache.match(request, { ignoreSearch: true });
+}
+
+/** What `work` gives, or an error after a while. */
+async function within(work) {
+  let timer;
+  let left = 10; // pieces, since in a machine that slept nobody could have answered
+  const over = new Promise((_, reject) => {
+    timer = setInterval(() => {
+      left -= 1;
+      if (left === 0) reject(new Error(`no answer within ${PATIENCE_MS} ms`));
+    }, PATIENCE_MS / 10);
+  });
+  try {
+    return await Promise.race([work, over]);
+  } finally {
+    clearInterval(timer);
+  }
 }

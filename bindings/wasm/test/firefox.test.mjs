@@ -4,8 +4,7 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import { dist, PATIENCE_MS, real, smolrun, talesQ4 } from './setup.mjs';
+import { dist, PATIENCE_MS, real, settles, smolrun, talesQ4, test } from './setup.mjs';
 import { serve } from './server.mjs';
 
 test('Firefox loads, answers, stops, and loads again from its cache', async () => {
@@ -14,6 +13,7 @@ test('Firefox loads, answers, stops, and loads again from its cache', async () =
   const profile = await mkdtemp(join(tmpdir(), 'smolrun-firefox-'));
   const address = `${server.url}/smoke.html?real=${real}`;
   const firefox = spawn('firefox-esr', ['--headless', '--no-remote', '--profile', profile, address], { stdio: 'ignore' });
+  const ended = new Promise((resolve) => firefox.once('close', resolve));
   try {
     const report = await reported(server, 3 * PATIENCE_MS);
     assert.equal(report.error, undefined);
@@ -26,7 +26,8 @@ test('Firefox loads, answers, stops, and loads again from its cache', async () =
     console.log(`# Firefox: ${report.build}, ${report.threads} threads, ${report.agent}`);
   } finally {
     firefox.kill();
-    await new Promise((resolve) => firefox.once('exit', resolve));
+    if (!(await settles(ended, 10_000))) firefox.kill('SIGKILL');
+    await ended;
     server.close();
     await rm(profile, { recursive: true, force: true, maxRetries: 5 });
   }

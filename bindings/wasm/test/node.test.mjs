@@ -1,14 +1,10 @@
 // The same package in Node.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import { promisify } from 'node:util';
-import { dist, distance, package_, realBlob, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import { dist, distance, execute, package_, realBlob, smolrun, talesF32, talesQ4, test } from './setup.mjs';
 import { serve } from './server.mjs';
 
-const run = promisify(execFile);
 const IDS = [316, 471, 260, 640, 12, 7, 1999];
 const isOld = process.version.startsWith('v20.');
 /** Node 20 has relaxed SIMD behind this flag, later ones have it always. */
@@ -23,7 +19,7 @@ async function inNode(body, flags = []) {
   const script = `import { Smol } from '${join(package_, 'lib/index.js')}';
     const failure = (work) => work.then(() => undefined, ({ code, message }) => ({ code, message }));
     console.log(JSON.stringify(await (async () => { ${body} })()));`;
-  const { stdout } = await run(process.execPath, [...flags, '--input-type=module', '--eval', script], { maxBuffer: 1 << 28 });
+  const { stdout } = await execute(process.execPath, [...flags, '--input-type=module', '--eval', script]);
   return JSON.parse(stdout);
 }
 
@@ -83,7 +79,7 @@ test('greedy tokens of the real model are the native ones', async () => {
 });
 
 test('the example writes a text', async () => {
-  const { stdout, stderr } = await run(process.execPath, [join(package_, 'example.mjs'), talesQ4, 'Once upon a time']);
+  const { stdout, stderr } = await execute(process.execPath, [join(package_, 'example.mjs'), talesQ4, 'Once upon a time']);
   assert.ok(stdout.length > 100);
   assert.match(stderr, /tokens, the first after/);
 });

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, beforeEach, test } from 'node:test';
-import { BLANK, dist, distance, launchForContexts, openBlank, real, smolrun, talesF32, talesQ4 } from './setup.mjs';
+import {
+  after, before, beforeEach, BLANK, close, dist, distance, launchForContexts, openBlank, real, smolrun, talesF32, talesQ4, test,
+} from './setup.mjs';
 import { serve } from './server.mjs';
 
 const MANIFEST = '/models/tales-4m/manifest.json';
@@ -32,7 +33,7 @@ before(async () => {
   });
 });
 after(async () => {
-  await browser.close();
+  await close(browser);
   server.close();
   await rm(folder, { recursive: true });
 });
@@ -40,7 +41,7 @@ after(async () => {
 // Each test has a context of its own, and so nothing in its cache.
 beforeEach(async (test) => {
   const context = await browser.newContext();
-  test.after?.(() => context.close());
+  test.after?.(() => close(context));
   page = await openBlank(context, server);
 });
 

@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdtemp, mkdir, readFile, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
-import { dist, launch, launchForContexts, PATIENCE_MS, real } from './setup.mjs';
+import { after, before, close, dist, launch, launchForContexts, PATIENCE_MS, real, test } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const QUESTION = 'What is the capital of France?';
@@ -23,7 +22,7 @@ before(async () => {
   await page.goto(server.url);
 });
 after(async () => {
-  await browser.close();
+  await close(browser);
   server.close();
   await rm(profile, { recursive: true, force: true });
 });
@@ -168,6 +167,6 @@ test('it refuses a tampered part by name', async () => {
     if (screenshots) await page.screenshot({ path: join(screenshots, 'desktop-tampered.png') });
   } finally {
     server.tampered.clear();
-    await other.close();
+    await close(other);
   }
 });

@@ -1,7 +1,8 @@
 // The package on a cross-origin isolated page: several threads, and the same numbers.
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, test } from 'node:test';
-import { BLANK, dist, distance, launchForContexts, openBlank, real, realBlob, smolrun, talesF32 } from './setup.mjs';
+import {
+  after, before, beforeEach, BLANK, close, dist, distance, launchForContexts, openBlank, real, realBlob, smolrun, talesF32, test,
+} from './setup.mjs';
 import { serve } from './server.mjs';
 
 const MANIFEST = '/models/tales-4m/manifest.json';
@@ -14,12 +15,12 @@ before(async () => {
   server = await serve(dist, { '/blank.html': BLANK, '/tales-f32.bin': talesF32 }, { isIsolated: true });
 });
 after(async () => {
-  await browser.close();
+  await close(browser);
   server.close();
 });
 beforeEach(async (test) => {
   const context = await browser.newContext();
-  test.after?.(() => context.close());
+  test.after?.(() => close(context));
   page = await openBlank(context, server);
   await page.evaluate(() => {
     globalThis.generate = async (model, prompt, options) => {

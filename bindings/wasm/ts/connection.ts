@@ -1,10 +1,11 @@
 // The page's end of the line to a worker.
 
 import { aborted, SmolError } from './errors.js';
+import { within } from './limit.js';
 import { starter, type Line, type Start } from './line.js';
 import type { Compiled } from './module.js';
-import type { Calls, Event, Method, Piece, Request } from './protocol.js';
-import type { Progress } from './types.js';
+import type { Calls, Event, Method, Piece, Request, Source } from './protocol.js';
+import type { ModelInfo, Progress } from './types.js';
 
 /** What may come before an answer. */
 export interface Listeners {
@@ -22,6 +23,9 @@ interface Pending extends Listeners {
 /** From a model's being ready to its being kept. */
 const PAUSE_MS = 500;
 
+/** Longest wait for a worker that keeps something: several times as long as the worker itself waits for the browser. */
+const KEEPING_MS = 20_000;
+
 export class Connection {
   readonly #pending = new Map<number, Pending>();
   readonly #line: Line;
@@ -30,7 +34,6 @@ export class Connection {
   #ended: SmolError | undefined;
   #starting: { resolve: () => void; reject: (reason: SmolError) => void } | undefined;
   #isToBeKept = false;
-  #kept: Promise<void> | undefined;
   #lastId = 0;
 
   private constructor(start: Start, threads: number) {
@@ -59,14 +62,32 @@ export class Connection {
     }
   }
 
+  /** Loads a model, and has what came kept for the next visit: when a first token has had its time, or at the end. */
+  async load(source: Source, compiled: Compiled, cache: boolean, listeners: Listeners): Promise<ModelInfo> {
+    if (this.#ended) throw this.#ended;
+    this.#isToBeKept = cache && source.kind === 'manifest'; // also of a load that fails
+    const { info, isToBeKept } = await this.call('load', [source, compiled, cache], listeners);
+    this.#isToBeKept = isToBeKept;
+    if (isToBeKept) setTimeout(() => void this.#keep(), PAUSE_MS);
+    return info;
+  }
+
   call<M extends Method>(
     method: M,
     args: Parameters<Calls[M]>,
     listeners: Listeners = {},
   ): Promise<ReturnType<Calls[M]>> {
-    const { signal } = listeners;
     if (this.#ended) return Promise.reject(this.#ended);
-    if (signal?.aborted) return Promise.reject(aborted());
+    if (listeners.signal?.aborted) return Promise.reject(aborted());
+    return this.#ask(method, args, listeners);
+  }
+
+  #ask<M extends Method>(
+    method: M,
+    args: Parameters<Calls[M]>,
+    listeners: Listeners = {},
+  ): Promise<ReturnType<Calls[M]>> {
+    const { signal } = listeners;
     const id = ++this.#lastId;
     const abort = () => this.#line.send({ id, method: 'abort' } satisfies Request);
     signal?.addEventListener('abort', abort);
@@ -76,29 +97,29 @@ export class Connection {
     }).finally(() => signal?.removeEventListener('abort', abort));
   }
 
-  /** Has what was loaded kept for the next visit, when a first token has had its time. */
-  keepSoon(): void {
-    this.#isToBeKept = true;
-    setTimeout(() => void this.#keep(), PAUSE_MS);
-  }
-
   /** Fails all that waits and all that will with `reason`, and ends the workers when what was loaded is kept. */
   async close(reason: SmolError): Promise<void> {
-    const kept = this.#isToBeKept ? this.#keep() : undefined;
-    for (const id of this.#pending.keys()) this.#line.send({ id, method: 'abort' } satisfies Request);
+    for (const [id, { method }] of this.#pending) {
+      if (method !== 'keep') this.#line.send({ id, method: 'abort' } satisfies Request);
+    }
     this.#refuse(reason, 'keep');
-    await kept;
+    await this.#keep();
     this.end(reason);
   }
 
   /** Ends the workers at once, and with `reason` all that waits for them and all that will. */
   end(reason: SmolError): void {
+    this.#isToBeKept = false;
     this.#refuse(reason);
     for (const line of [this.#line, ...this.#threads]) line.end();
   }
 
-  #keep(): Promise<void> {
-    return (this.#kept ??= this.call('keep', []).catch(() => undefined)); // what is not kept is fetched again
+  async #keep(): Promise<void> {
+    try {
+      while (this.#isToBeKept) this.#isToBeKept = await within(KEEPING_MS, this.#ask('keep', []));
+    } catch {
+      // what is not kept is fetched again
+    }
   }
 
   #refuse(reason: SmolError, but?: Method): void {

@@ -2,6 +2,7 @@
 
 import { Connection } from './connection.js';
 import { SmolError, throwIfAborted } from './errors.js';
+import { abortable, within } from './limit.js';
 import { compile } from './module.js';
 import { isNode, paths } from './node.js';
 import type { Source } from './protocol.js';
@@ -20,6 +21,12 @@ export type {
   ModelInfo,
   Progress,
 } from './types.js';
+
+/** Loads that failed, until what came is kept: by their addresses. */
+const failed = new Map<string, Promise<void>>();
+
+/** Longest wait of the next load from the same address for that, to go on from there. */
+const PATIENCE_MS = 5000;
 
 /** A model in workers of its own. */
 export class Smol {
@@ -40,16 +47,18 @@ export class Smol {
     const { onProgress, signal, cache = true } = options;
     const threads = chooseThreads(options.threads);
     throwIfAborted(signal);
+    const from = await toSource(source);
     const connection = await Connection.open(threads.count);
-    try {
+    const loading = async (): Promise<ModelInfo> => {
       const compiled = await compile(threads, signal);
       await connection.runThreads(compiled);
-      const asked = [await toSource(source), compiled, cache] as const;
-      const { info, isToBeKept } = await connection.call('load', [...asked], { onProgress, signal });
-      if (isToBeKept) connection.keepSoon();
-      return new Smol(connection, info);
+      await keptOf(from);
+      return connection.load(from, compiled, cache, { onProgress, signal });
+    };
+    try {
+      return new Smol(connection, await abortable(signal, loading()));
     } catch (error) {
-      connection.end(SmolError.from(error));
+      keepOf(from, connection.close(SmolError.from(error))); // which nobody waits for: the error comes at once
       throw error;
     }
   }
@@ -85,11 +94,27 @@ export class Smol {
 
   /**
    * Ends the workers and gives their memory back. What still waits for them fails with the code `CLOSED`. Done when all that
-   * was loaded is kept for the next visit, too, which takes a moment after a first one.
+   * was loaded is kept for the next visit, too, which takes a moment after a first one, or when the browser's storage has not
+   * answered for some seconds.
    */
   close(): Promise<void> {
     return this.#connection.close(new SmolError('CLOSED', 'the model was closed'));
   }
+}
+
+/** Takes note of a load that failed, for as long as what came of it is being kept. */
+function keepOf(source: Source, kept: Promise<void>): void {
+  if (source.kind !== 'manifest') return;
+  failed.set(source.url, kept);
+  void kept.finally(() => {
+    if (failed.get(source.url) === kept) failed.delete(source.url);
+  });
+}
+
+/** When what came of the last load from there is kept, or has taken too long. */
+async function keptOf(source: Source): Promise<void> {
+  const kept = source.kind === 'manifest' ? failed.get(source.url) : undefined;
+  if (kept) await within(PATIENCE_MS, kept).catch(() => undefined);
 }
 
 async function toSource(source: string | URL | Blob | ArrayBuffer | Uint8Array): Promise<Source> {

@@ -1,43 +1,41 @@
-// Keeps parts for the next visit, when that delays nobody.
-
-import type { Store } from './store.js';
-import type { Place, Target } from './target.js';
+// What is to be kept for the next visit: done when that delays nobody, and waited for by nobody.
 
 /** A load that takes longer than this waits for the network, and has time to keep what has come. */
 const FAST_LOAD_MS = 2000;
 
+/** Keeps something, as far as it can. */
+type Work = () => Promise<void>;
+
 export class Keeper {
-  readonly #store: Store;
-  readonly #target: Target;
-  readonly #waiting: { name: string; place: Place }[] = [];
+  readonly #waiting: Work[] = [];
   readonly #begun = performance.now();
+  #last: Promise<void> = Promise.resolve();
+  #isLoading = true;
 
-  constructor(store: Store, target: Target) {
-    this.#store = store;
-    this.#target = target;
-  }
-
-  /** Whether there is something that `finish` would keep. */
+  /** Whether there is something left for `next`. */
   get isWaiting(): boolean {
     return this.#waiting.length > 0;
   }
 
-  /** Keeps a part that is in place: at once in a load that takes long, and otherwise when it is asked to. */
-  async add(name: string, place: Place): Promise<void> {
-    this.#waiting.push({ name, place });
-    if (performance.now() - this.#begun > FAST_LOAD_MS) await this.#write();
+  /** Leaves something to be done: at once in a load that takes long, and otherwise when it is asked for. */
+  add(work: Work): void {
+    this.#waiting.push(work);
+    if (performance.now() - this.#begun > FAST_LOAD_MS) void this.#workWhileLoading();
   }
 
-  /** Keeps what was left for later, and removes what no manifest names any more. */
-  async finish(): Promise<void> {
-    await this.#write();
-    await this.#store.sweep();
+  /** Does nothing more of itself: from now on there are others to be served. */
+  loaded(): void {
+    this.#isLoading = false;
   }
 
-  async #write(): Promise<void> {
-    for (let next = this.#waiting.shift(); next; next = this.#waiting.shift()) {
-      const { name, place } = next;
-      await this.#store.writePart(name, () => this.#target.view(place));
-    }
+  /** Does some of what is left; whether there is more. */
+  async next(): Promise<boolean> {
+    // One after the other, whoever asks.
+    await (this.#last = this.#last.then(() => this.#waiting.shift()?.()));
+    return this.isWaiting;
+  }
+
+  async #workWhileLoading(): Promise<void> {
+    while (this.#isLoading && (await this.next()));
   }
 }

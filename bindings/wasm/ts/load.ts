@@ -18,8 +18,6 @@ export interface Loaded {
   readonly engine: Engine;
   readonly memory: WebAssembly.Memory;
   readonly info: ModelInfo;
-  /** What is still to be kept for the next visit. */
-  readonly keeper: Keeper | undefined;
 }
 
 type Report = (progress: Progress) => void;
@@ -31,17 +29,18 @@ interface Module {
   readonly memory: WebAssembly.Memory;
 }
 
+/** Loads a model, and leaves what the next visit may need to `keeper`, if there is one. */
 export async function load(
   source: Source,
   compiled: Compiled,
-  cache: boolean,
+  keeper: Keeper | undefined,
   signal: AbortSignal,
   report: Report,
 ): Promise<Loaded> {
   const module = { build: compiled.build, threads: compiled.threads, memory: instantiate(compiled) };
   switch (source.kind) {
     case 'manifest':
-      return loadFromManifest(source.url, cache, module, signal, report);
+      return loadFromManifest(source.url, keeper, module, signal, report);
     case 'blob':
       return loadFromUrl(source.url, module, signal, report);
     case 'file':
@@ -51,16 +50,15 @@ export async function load(
 
 async function loadFromManifest(
   url: string,
-  cache: boolean,
+  keeper: Keeper | undefined,
   module: Module,
   signal: AbortSignal,
   report: Report,
 ): Promise<Loaded> {
-  const store = cache ? await Store.open() : undefined;
+  const store = keeper && (await Store.open());
   const manifest = await loadManifest(url, store, signal);
-  return fill(manifest.bytes, module, manifest, (target) =>
-    loadParts(manifest, url, store, target, signal, report),
-  );
+  const kept = store && { store, keeper };
+  return fill(manifest.bytes, module, manifest, (target) => loadParts(manifest, url, kept, target, signal, report));
 }
 
 async function loadFromUrl(url: string, module: Module, signal: AbortSignal, report: Report): Promise<Loaded> {
@@ -125,12 +123,12 @@ async function fill(
   length: number,
   { build, threads, memory }: Module,
   manifest: Manifest | undefined,
-  work: (target: Target) => Promise<Keeper | undefined | void>,
+  work: (target: Target) => Promise<void>,
 ): Promise<Loaded> {
-  const buffer = new BlobBuffer(length);
-  const keeper = (await work(new Target(buffer, memory, length))) || undefined;
-  const engine = new Engine(buffer, threads);
+  const target = new Target(new BlobBuffer(length), memory, length);
+  await work(target);
+  const engine = target.become((buffer) => new Engine(buffer, threads));
   const { name, version, architecture, licence } = manifest ?? {};
   const info = { name, version, architecture, licence, build, ...(engine.info() as object) } as ModelInfo;
-  return { engine, memory, info, keeper };
+  return { engine, memory, info };
 }

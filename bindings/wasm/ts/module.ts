@@ -1,6 +1,6 @@
 // The WebAssembly module: the build that runs here. The page compiles it while its workers start.
 
-import { SmolError } from './errors.js';
+import { aborted, SmolError } from './errors.js';
 import { detectBuild, type Build } from './features.js';
 import { networkError, request } from './fetch.js';
 import { fileSystem, isNode } from './node.js';
@@ -25,6 +25,7 @@ export async function compile({ count, memory }: Threads, signal?: AbortSignal):
     const module = await WebAssembly.compileStreaming(response);
     return { build, threads: count, module, memory };
   } catch (error) {
+    if (signal?.aborted) throw aborted();
     if (error instanceof SmolError) throw error;
     if (error instanceof RangeError) throw new SmolError('OUT_OF_MEMORY', error.message, { cause: error });
     throw networkError(url.href, error);

@@ -3,7 +3,7 @@
 import { SmolError, throwIfAborted } from './errors.js';
 import { fetchBytes, fetchText, stream } from './fetch.js';
 import { sha256 } from './hash.js';
-import { Keeper } from './keeper.js';
+import type { Keeper } from './keeper.js';
 import { parseManifest, type Manifest, type Part } from './manifest.js';
 import type { Store } from './store.js';
 import type { Place, Target } from './target.js';
@@ -12,10 +12,15 @@ import type { Progress } from './types.js';
 /** Parts on their way at a time: what hides the network's latency, and all that is in memory beside the blob. */
 const AT_A_TIME = 3;
 
+/** Where parts are kept, and who keeps them there when there is time. */
+export interface Kept {
+  readonly store: Store;
+  readonly keeper: Keeper;
+}
+
 interface Load {
   base: string;
-  store: Store | undefined;
-  keeper: Keeper | undefined;
+  kept: Kept | undefined;
   target: Target;
   signal: AbortSignal;
   tally: Tally;
@@ -36,17 +41,16 @@ export async function loadManifest(url: string, store: Store | undefined, signal
   return manifest;
 }
 
-/** Fills `target` with the blob that the manifest at `base` describes. What came is still to be kept, if there is a store. */
+/** Fills `target` with the blob that the manifest at `base` describes. What comes is left to be kept, also where some does not. */
 export async function loadParts(
   manifest: Manifest,
   base: string,
-  store: Store | undefined,
+  kept: Kept | undefined,
   target: Target,
   signal: AbortSignal,
   onProgress: (progress: Progress) => void,
-): Promise<Keeper | undefined> {
-  const keeper = store && new Keeper(store, target);
-  const load = { base, store, keeper, target, signal, tally: new Tally(manifest.bytes, onProgress) };
+): Promise<void> {
+  const load = { base, kept, target, signal, tally: new Tally(manifest.bytes, onProgress) };
   const queue = places(manifest.files);
   const work = async () => {
     for (let next = queue.shift(); next; next = queue.shift()) {
@@ -58,20 +62,16 @@ export async function loadParts(
       }
     }
   };
-  try {
-    await Promise.all(Array.from({ length: AT_A_TIME }, work));
-  } catch (error) {
-    await keeper?.finish(); // the next load goes on from here
-    throw error;
-  }
+  await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  if (load.tally.isFetched) kept?.keeper.add(() => kept.store.sweep());
   load.tally.report(true);
-  return keeper;
 }
 
 async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
-  const { store, keeper, target, signal, tally } = load;
+  const { kept, target, signal, tally } = load;
+  const view = () => target.view(place);
   throwIfAborted(signal);
-  if (await store?.readPart(part.sha256, () => target.view(place))) {
+  if (await kept?.store.readPart(part.sha256, view)) {
     tally.add(part.blobBytes, true);
     return;
   }
@@ -80,7 +80,7 @@ async function loadPart(part: Part, place: Place, load: Load): Promise<void> {
   const body = await fetchBytes(url, part.bytes, signal, (bytes) => tally.add(bytes * scale, false));
   await check(part, body);
   await unpack(part, body, place, target);
-  await keeper?.add(part.sha256, place);
+  kept?.keeper.add(() => kept.store.writePart(part.sha256, view));
 }
 
 async function check(part: Part, body: Uint8Array<ArrayBuffer>): Promise<void> {
@@ -123,6 +123,11 @@ export class Tally {
     readonly total: number,
     readonly onProgress: (progress: Progress) => void,
   ) {}
+
+  /** Whether some of it was not there yet. */
+  get isFetched(): boolean {
+    return this.#loaded > this.#cached;
+  }
 
   add(bytes: number, fromCache: boolean): void {
     this.#loaded += bytes;

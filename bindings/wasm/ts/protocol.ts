@@ -10,8 +10,8 @@ export type Source = { kind: 'manifest' | 'blob'; url: string } | { kind: 'file'
 /** What a worker can be asked, with what it answers. */
 export interface Calls {
   load(source: Source, compiled: Compiled, cache: boolean): { info: ModelInfo; isToBeKept: boolean };
-  /** Keeps what was loaded for the next visit, while other requests run. */
-  keep(): void;
+  /** Keeps some of what was loaded for the next visit, while other requests run; whether there is more. */
+  keep(): boolean;
   tokenize(text: string, special: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   logits(ids: Uint32Array): Float32Array;

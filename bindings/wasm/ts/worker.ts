@@ -2,9 +2,11 @@
 
 import { SmolError, throwIfAborted } from './errors.js';
 import { generate } from './generation.js';
+import { Keeper } from './keeper.js';
 import { page } from './line.js';
 import { load, type Loaded } from './load.js';
 import type { Calls, Event, Method, Request } from './protocol.js';
+import type { Progress } from './types.js';
 
 interface Context {
   id: number;
@@ -14,6 +16,8 @@ interface Context {
 const line = await page();
 const controllers = new Map<number, AbortController>();
 let loaded: Loaded | undefined;
+/** What is left to be kept, also of a load that failed. */
+let keeper: Keeper | undefined;
 let last: Promise<void> = Promise.resolve();
 
 line.listen((message) => {
@@ -44,10 +48,16 @@ type Handlers = {
 
 const handlers: Handlers = {
   async load({ id, signal }, source, compiled, cache) {
-    loaded = await load(source, compiled, cache, signal, (progress) => send({ id, type: 'progress', progress }));
-    return { info: loaded.info, isToBeKept: loaded.keeper?.isWaiting ?? false };
+    keeper = cache ? new Keeper() : undefined;
+    try {
+      const report = (progress: Progress) => send({ id, type: 'progress', progress });
+      loaded = await load(source, compiled, keeper, signal, report);
+      return { info: loaded.info, isToBeKept: keeper?.isWaiting ?? false };
+    } finally {
+      keeper?.loaded();
+    }
   },
-  keep: () => loaded?.keeper?.finish(),
+  keep: () => keeper?.next() ?? false,
   tokenize: (_, text, special) => model().engine.tokenize(text, special),
   detokenize: (_, ids, skipSpecial) => model().engine.detokenize(ids, skipSpecial),
   logits: (_, ids) => model().engine.logits(ids),
