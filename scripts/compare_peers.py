@@ -117,7 +117,7 @@ def make(out, sources, command):
 
 def run(command, **options):
     command = [str(part) for part in command]
-    result = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, **options)
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, **options)
     if result.returncode != 0:
         raise Failed(f"{' '.join(command)}: exit code {result.returncode}")
 
@@ -315,7 +315,7 @@ def engines(args):
             left_out[name] = str(why)
             print(f"{name} left out: {why}", file=sys.stderr)
     ours = found[0]
-    if ours.bench("bf16", 1, 1, 1)["isa"] in ("avx512", "amx"):
+    if ours.bench("bf16", 1, 1, 1)["isa"].startswith("avx512"):
         found.append(Smolrun(args, isa="avx2"))
     return found, left_out
 
@@ -376,7 +376,7 @@ def shared_memory(engine, dtype, processes):
     command = [str(part) for part in command]
     command[command.index("-n") + 1] = "4096"
     running = [
-        subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL) for _ in range(processes)
+        subprocess.Popen(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(processes)
     ]
     try:
         time.sleep(3)
@@ -406,7 +406,7 @@ def machine():
     known = {key: facts[key].strip() for key in keys if key in facts}
     flags = [
         flag
-        for flag in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
+        for flag in ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd")
         if flag in facts.get("Flags", "").split()
     ]
     return known | {"Instruction sets": " ".join(flags), "Kernel": platform.release().split("-")[0]}

@@ -13,4 +13,4 @@ run() {
 run cargo build --release --locked --bins
 run target/release/smolconv models/tales-4m -o target/tales.bin --force
 run target/release/smolrun target/tales.bin "${1:-Once upon a time}" --max-tokens 200 \
-    --temperature 0.7 --top-p 0.9 --seed 5 --stats
+    --temperature 0.7 --top-p 0.9 --seed 5 --stats < /dev/null

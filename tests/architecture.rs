@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use smol_tests::common::repository;
 
 /// Modules of the runtime, and those of its own that each may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("bench", &["format", "kernels", "storage"]),
     ("format", &[]),
     ("storage", &[]),
     ("kernels", &["error", "format"]),
     ("pool", &[]),
+    ("terminal", &[]),
     ("machine", &["error", "kernels", "pool", "storage"]),
     ("tokenizer", &["error", "format", "storage"]),
     ("verify", &["error", "format", "storage", "tokenizer"]),

@@ -10,7 +10,10 @@ use serde::Deserialize;
 use serde_json::json;
 use smol_tests::common::{Checkpoint, REAL, TempDir, TensorDtype, blob, data, tales_with_template};
 use smolconv::{Options, Progress, convert};
-use smolrun::{ChatOptions, ChatTemplate, Message, Model, SpecialTokens};
+use smolrun::{
+    CancelToken, ChatOptions, ChatTemplate, FinishReason, GenerateOptions, Message, Model, Session,
+    SessionOptions, SpecialTokens,
+};
 
 /// What transformers made of a conversation.
 #[derive(Deserialize)]
@@ -166,7 +169,7 @@ fn what_the_runtime_cannot_render_is_refused_at_conversion_by_name() {
             "{% for m in messages %}{{ m.content | urlize }}{% endfor %}",
             "filter urlize (line 1) is not supported",
         ),
-        ("a\nb {{ messages[0].content.format(1) }}", "method format (line 2) is not supported"),
+        ("a\nb {{ messages[0].content.title() }}", "method title (line 2) is not supported"),
         ("{% if messages is callable %}{% endif %}", "test callable (line 1) is not supported"),
         ("{% import 'x' as x %}", "statement import (line 1) is not supported"),
         ("{{ cycler(1, 2) }}", "function cycler (line 1) is not supported"),
@@ -208,5 +211,38 @@ fn a_template_that_cuts_messages_makes_no_control_token_of_what_is_left() {
         let options = ChatOptions::default();
         let text = model.render_chat(&[Message::new("user", content)], &options).unwrap();
         assert_eq!(text, format!("<|im_start|>{left}"));
+    }
+}
+
+/// The conversation that the library's first page shows.
+#[test]
+fn a_second_turn_computes_what_is_new_and_a_cancelled_answer_is_part_of_it() {
+    let temp = TempDir::new();
+    let template = "{% for said in messages %}{{ said.role }}: {{ said.content }}\n{% endfor %}";
+    let model = Model::open(tales_with_template(&temp, template)).unwrap();
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let cancel = CancelToken::default();
+    let mut messages = vec![Message::new("system", "A tale.")];
+    let mut before = 0;
+    for (question, is_cancelled) in [("Who was she?", true), ("And then?", false)] {
+        messages.push(Message::new("user", question));
+        let prompt = model.encode_chat(&messages).unwrap();
+        let kept = session.keep_common_prefix(&prompt);
+        assert!(kept + 4 >= before, "{kept} of {before} tokens");
+        before = prompt.len();
+        let options = GenerateOptions::default().max_tokens(20).cancel(&cancel);
+        let (mut answer, mut tokens) = (String::new(), 0);
+        let mut generator = session.generate(&prompt[kept..], options).unwrap();
+        for token in generator.by_ref() {
+            answer += &token.unwrap().text;
+            tokens += 1;
+            if is_cancelled && tokens == 5 {
+                cancel.clone().cancel();
+            }
+        }
+        let expected = if is_cancelled { (FinishReason::Cancelled, 6) } else { (FinishReason::Length, 20) };
+        assert_eq!((generator.finish_reason().unwrap(), tokens), expected);
+        messages.push(Message::new("assistant", answer));
+        cancel.reset();
     }
 }

@@ -1,9 +1,9 @@
 //! What an embedder builds: a separate program with a blob inside and none of the optional features.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use smol_tests::common::{TALES, blob, repository, run};
+use smol_tests::common::{Running, TALES, blob, repository, run};
 
 /// Crates that the library may bring into an embedder's build, itself included: the hash and the casts, with theirs.
 const MOST_CRATES: usize = 20;
@@ -19,7 +19,8 @@ fn a_program_with_the_blob_inside_tells_the_tale() {
             cargo.env_remove(variable);
         }
         cargo.args(args).arg("--manifest-path").arg(&manifest).env("CARGO_TARGET_DIR", &target);
-        let output = cargo.env("SMOL_BLOB", blob(TALES)).output().expect("cargo starts");
+        cargo.env("SMOL_BLOB", blob(TALES)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = Running::start(&mut cargo).wait_with_output();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

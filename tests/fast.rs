@@ -95,7 +95,9 @@ fn a_session_tells_what_became_of_it() {
         let found = fast(&bf16, options(kernels).fast(true));
         let is_right = match kernels.name() {
             "scalar" => found == Fast::On("scalar"),
-            "avx512" => [Fast::NoUnit, Fast::On("avx512bf16"), Fast::On("amx")].contains(&found),
+            "avx512" | "avx512vnni" => {
+                [Fast::NoUnit, Fast::On("avx512bf16"), Fast::On("amx")].contains(&found)
+            }
             _ => found == Fast::NoUnit,
         };
         assert!(is_right, "{}: {found:?}", kernels.name());

@@ -1,15 +1,20 @@
-//! The reader over random mutations of small blobs: whatever a file holds, there is no panic, no allocation that the
+//! The readers over random mutations of small blobs and of saved sessions: whatever a file holds, there is no panic, no allocation that the
 //! file does not account for, no endless loop, and no damage that both levels of trust overlook.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use smol_tests::common::blob::{
     ENTRY_LEN, HEADER_LEN, get_u32, get_u64, put_u32, put_u64, sign, sign_sections,
 };
-use smol_tests::common::counting::{Counting, Memory, Random};
-use smol_tests::common::{Blob, Checkpoint, TensorDtype};
-use smolrun::{GenerateOptions, Message, Model, Sampling, Session, SessionOptions, SpecialTokens, verify};
+use smol_tests::common::counting::{Counting, Memory, Random, alone};
+use smol_tests::common::{Blob, Checkpoint, SavedSession, TempDir, TensorDtype};
+use smolrun::{
+    GenerateOptions, Kernels, KvDtype, Message, Model, Overflow, Sampling, Session, SessionOptions,
+    SpecialTokens, verify,
+};
 
 /// How many there are unless `SMOL_MUTATIONS` says otherwise. Without optimisation SHA-256 alone would take minutes.
 const MUTATIONS: u64 = if cfg!(debug_assertions) { 4_000 } else { 100_000 };
@@ -203,6 +208,7 @@ fn mutation(blobs: &[Vec<u8>; 2], seed: u64) -> (Vec<u8>, bool) {
 
 #[test]
 fn no_mutation_of_a_blob_does_harm() {
+    let _alone = alone();
     let mutations = std::env::var("SMOL_MUTATIONS").map_or(MUTATIONS, |number| number.parse().unwrap());
     let blobs = blobs();
     let (before, start, mut tally) = (Memory::now(), Instant::now(), Tally::default());
@@ -243,4 +249,168 @@ fn no_mutation_of_a_blob_does_harm() {
     );
     // The mutations would mean little if none of them got anywhere.
     assert!(tally.opened > mutations / 10 && tally.tokens > mutations / 20, "{tally:?}");
+}
+
+/// Mutations of saved sessions unless `SMOL_MUTATIONS` says otherwise.
+const SESSION_MUTATIONS: u64 = if cfg!(debug_assertions) { 200 } else { 1_200 };
+/// Long enough to slide, and no multiple of a block.
+const CONTEXT: usize = 600;
+/// Offsets of the header's numbers.
+const SESSION_FIELDS: [usize; 6] = [8, 12, 16, 20, 24, 28];
+/// Counts at which something often goes wrong with sequences.
+const COUNTS: [usize; 14] = [0, 1, 15, 16, 17, 100, 255, 256, 257, 272, 511, 512, CONTEXT - 1, CONTEXT];
+
+/// Models that sessions are saved with: of f32, and of bf16, which may be rounded.
+fn session_models() -> [Model; 2] {
+    [TensorDtype::F32, TensorDtype::Bf16].map(|dtype| {
+        let mut checkpoint = Checkpoint::tiny(dtype);
+        checkpoint.config["max_position_embeddings"] = CONTEXT.into();
+        Model::from_bytes(Blob::of(&checkpoint).build()).unwrap()
+    })
+}
+
+/// A session of any kind that `model` may have.
+fn any_session(model: &Model, random: &mut Random) -> Session {
+    let options = SessionOptions::default()
+        .threads(1)
+        .kernels(Kernels::named("scalar").unwrap())
+        .kv_dtype(random.pick(&[KvDtype::F32, KvDtype::F16]))
+        .overflow(random.pick(&[Overflow::Stop, Overflow::Slide]))
+        .fast(random.below(2) == 0);
+    Session::new(model, options).unwrap()
+}
+
+fn any_tokens(count: usize, random: &mut Random) -> Vec<u32> {
+    (0..count).map(|_| random.below(37) as u32).collect()
+}
+
+/// What some session saved: short, long, after it slid, cut off.
+fn any_saved(model: &Model, path: &Path, random: &mut Random) -> SavedSession {
+    let mut session = any_session(model, random);
+    let most = session.most_tokens().min(2 * CONTEXT);
+    let count = random.pick(&[0, 1, 20, 100, 256, 300, 500, CONTEXT, CONTEXT + 200]).min(most);
+    if count > 0 {
+        session.feed(&any_tokens(count, random)).unwrap();
+    }
+    if random.below(3) == 0 {
+        session.truncate(random.below(count + 1));
+    }
+    session.save(path).unwrap();
+    SavedSession::take_apart(&fs::read(path).unwrap(), 2 * 16)
+}
+
+/// Changes a field, what a field says together with what it speaks of, or any byte.
+fn mutate_session(saved: &mut SavedSession, random: &mut Random) {
+    let value = random.pick(&INTERESTING).wrapping_add(random.pick(&[0, 0, 1, u64::MAX])) as u32;
+    match random.below(8) {
+        0 => put_u32(&mut saved.header, random.pick(&SESSION_FIELDS), random.pick(&[0, 1, 1, 2])),
+        1 => put_u32(&mut saved.header, random.pick(&SESSION_FIELDS), value),
+        2 | 3 => saved.resize(random.pick(&COUNTS)),
+        4 => put_u32(&mut saved.header, random.pick(&[20, 24]), 1),
+        5 if !saved.tokens.is_empty() => {
+            let at = random.below(saved.tokens.len());
+            let known = random.below(37) as u32;
+            saved.tokens[at] = random.pick(&[value, known]);
+        }
+        6 if !saved.blocks.is_empty() => {
+            let block = random.below(saved.blocks.len());
+            let at = random.below(saved.blocks[block].len()) & !3;
+            put_u32(&mut saved.blocks[block], at, random.pick(&FLOATS));
+        }
+        _ => saved.header[random.below(64)] ^= 1 << random.below(8),
+    }
+}
+
+/// Everything that can be done with a session that was loaded, in any order. Errors are fine; of what is in a file, all that
+/// is used must have been looked at when it was loaded.
+fn use_session(session: &mut Session, saved: &SavedSession, path: &Path, random: &mut Random) -> bool {
+    if session.load(path).is_err() {
+        assert_eq!(session.position(), 0, "nothing of a refused file stays");
+        return false;
+    }
+    assert_eq!(session.tokens(), saved.tokens);
+    for _ in 0..4 {
+        match random.below(6) {
+            0 | 1 => {
+                let mut prompt = session.tokens()[..random.below(session.position() + 1)].to_vec();
+                prompt.extend(any_tokens(random.below(20), random));
+                let kept = session.keep_common_prefix(&prompt);
+                assert!(kept < prompt.len().max(1) && session.tokens() == &prompt[..kept]);
+            }
+            2 => drop(session.feed(&any_tokens(1 + random.below(40), random))),
+            3 => {
+                let options = GenerateOptions::default().max_tokens(2);
+                if let Ok(tokens) = session.generate(&any_tokens(1, random), options) {
+                    tokens.for_each(drop);
+                }
+            }
+            4 => session.truncate(random.pick(&COUNTS)),
+            _ => {
+                let tokens = session.tokens().to_vec();
+                session.save(path).unwrap();
+                session.load(path).expect("what a session saved it loads");
+                assert_eq!(session.tokens(), tokens);
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn no_mutation_of_a_saved_session_does_harm() {
+    let _alone = alone();
+    let mutations =
+        std::env::var("SMOL_MUTATIONS").map_or(SESSION_MUTATIONS, |number| number.parse().unwrap());
+    let (models, temp) = (session_models(), TempDir::new());
+    let path = temp.join("session");
+    let saved: Vec<Vec<SavedSession>> = models
+        .iter()
+        .map(|model| (0..40).map(|seed| any_saved(model, &path, &mut Random(seed))).collect())
+        .collect();
+    let (before, hook) = (Memory::now(), take_hook());
+    set_hook(Box::new(|_| ()));
+    let (mut loaded, mut failures) = (0, Vec::new());
+    for seed in 0..mutations {
+        let mut random = Random(seed);
+        let (from, model) = (random.below(2), random.pick(&[0, 0, 0, 1]));
+        let mut changed = saved[from][random.below(40)].clone();
+        let mut session = any_session(&models[from ^ model], &mut random);
+        for _ in 0..random.below(4) {
+            mutate_session(&mut changed, &mut random);
+        }
+        let mut bytes = changed.build();
+        if random.below(8) == 0 {
+            let at = random.below(bytes.len());
+            splice(&mut bytes, at, &mut random);
+        }
+        fs::write(&path, bytes).unwrap();
+        let began = Instant::now();
+        Memory::begin();
+        match catch_unwind(AssertUnwindSafe(|| use_session(&mut session, &changed, &path, &mut random))) {
+            Ok(is_loaded) => loaded += u64::from(is_loaded),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                failures.push(format!(
+                    "seed {seed}: panic: {}",
+                    text.or(panic.downcast_ref().copied()).unwrap_or("?")
+                ));
+            }
+        }
+        let memory = Memory::now();
+        if memory.largest > MOST_AT_ONCE || memory.most.saturating_sub(before.alive) > MOST_ALIVE {
+            failures.push(format!("seed {seed}: allocates {} bytes", memory.largest));
+        }
+        if began.elapsed() > MOST_TIME {
+            failures.push(format!("seed {seed}: takes {:?}", began.elapsed()));
+        }
+    }
+    set_hook(hook);
+    assert!(
+        failures.is_empty(),
+        "{} failures, the first ones: {:#?}",
+        failures.len(),
+        &failures[..failures.len().min(20)]
+    );
+    println!("{mutations} mutations of saved sessions, of which {loaded} were loaded");
+    assert!(loaded > mutations / 10, "{loaded} of {mutations} were loaded");
 }

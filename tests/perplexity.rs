@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::Value;
 use smol_tests::common::{
-    REAL, TALES, TempDir, Terminal, blob, blob_of, data, model_dir, program, run, tales,
+    REAL, Running, TALES, TempDir, Terminal, blob, blob_of, data, model_dir, program, run, tales,
 };
 use smolconv::{Options, Progress, convert};
 use smolrun::format::Dtype;
@@ -122,7 +122,8 @@ fn the_program_says_what_transformers_says() {
     let (window, text) = (expected.window.to_string(), data("ppl.txt"));
     let mut command = Command::new(program("smolrun"));
     command.arg("perplexity").arg(other(&temp)).arg(text).arg("--against").arg(blob(TALES));
-    let output = command.args(["--window", &window, "--json"]).output().unwrap();
+    command.args(["--window", &window, "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = Running::start(&mut command).wait_with_output();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |name: &str| found[name].as_f64().unwrap_or_else(|| panic!("{name} in {found}"));
@@ -279,11 +280,11 @@ fn what_cannot_be_measured_is_an_error() {
 fn program_on(args: &[&str], input: &[u8]) -> (i32, String, String) {
     let mut command = Command::new(program("smolrun"));
     command.arg("perplexity").args(args);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Running::start(&mut command);
     // It may have ended before it read everything.
     let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use smol_tests::common::{REAL, TALES, blob, data, program};
+use smol_tests::common::{REAL, Running, TALES, blob, data, program};
 use smolrun::{Error, Model, Session, SessionOptions, SpecialTokens};
 
 /// Logits differ from PyTorch's by up to 2e-3, see `reference.rs`; log-probabilities of a few tokens by less.
@@ -55,10 +55,10 @@ fn check(name: &str) {
 fn score(args: &[&str], input: &str) -> (i32, String, String) {
     let mut command = Command::new(program("smolrun"));
     command.arg("score").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = Running::start(&mut command);
     // It may have ended before it read everything.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
@@ -70,9 +70,8 @@ fn the_order_and_the_company_of_continuations_do_not_matter() {
     let (context, other) = (encode("Once upon a time there was"), encode("Once upon a"));
     let [a, b, c] = [" a king who", " no", " an old woman, and she had"].map(encode);
     let mut session = Session::new(&model, SessionOptions::default()).unwrap();
-    let together = session.score(&context, &[&a, &b, &c, &[]]).unwrap();
+    let together = session.score(&context, &[&a, &b, &c]).unwrap();
     assert_eq!(session.tokens(), context);
-    assert_eq!((together[3].logprob, together[3].tokens, together[3].is_greedy), (0.0, 0, true));
     session.score(&other, &[&b]).unwrap();
     let reversed = session.score(&context, &[&c, &b, &a]).unwrap();
     assert_eq!(reversed, [together[2], together[1], together[0]]);
@@ -80,6 +79,53 @@ fn the_order_and_the_company_of_continuations_do_not_matter() {
         let mut session = Session::new(&model, SessionOptions::default().threads(1)).unwrap();
         assert_eq!(session.score(&context, &[continuation]).unwrap(), [*expected]);
     }
+}
+
+/// Where a context alone ends is no place to cut, if what follows becomes one token with its last: nothing would be left to
+/// be scored, and nothing is certain.
+#[test]
+fn a_continuation_that_merges_into_the_context_is_scored_from_the_merged_token() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let encode = |text: &str| model.tokenizer().encode(text, SpecialTokens::AsText).unwrap();
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let mut merged = 0;
+    for word in [" king", " daughter", " forest", " beautiful", " unable", " together"] {
+        for cut in 2..word.len() {
+            let (start, end) = word.split_at(cut);
+            let context = format!("Once upon a time there was a{start}");
+            let found = session.score_texts(&context, &[end]).unwrap()[0];
+            // By hand: the tokens before the first that is another than the context's own.
+            let (whole, alone) = (encode(&format!("{context}{end}")), encode(&context));
+            let common = whole.iter().zip(&alone).take_while(|(a, b)| a == b).count();
+            assert_eq!(found, session.score(&whole[..common], &[&whole[common..]]).unwrap()[0]);
+            assert!(found.tokens > 0 && found.logprob < 0.0, "{context:?} {end:?}: {found:?}");
+            merged += usize::from(whole.len() <= alone.len());
+        }
+    }
+    assert!(merged > 3, "{merged} of the words leave no token past the context's");
+
+    // What merges does not beat what does not, and the program says how many tokens each one has.
+    let line = json!({"context": "Once upon a time there was a k", "continuations": ["ing", "night"]});
+    let (code, stdout, stderr) = score(&[blob(TALES).to_str().unwrap()], &format!("{line}\n"));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    for score in found["scores"].as_array().unwrap() {
+        assert!(score["tokens"].as_u64() > Some(0) && score["logprob"].as_f64() < Some(0.0), "{score}");
+    }
+}
+
+#[test]
+fn what_has_no_token_is_an_error_and_not_certain() {
+    let model = Model::open(blob(TALES)).unwrap();
+    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
+    let is_error = |result| matches!(result, Err(Error::Argument { name: "continuations", .. }));
+    assert!(is_error(session.score(&[1], &[&[2], &[]])));
+    assert!(is_error(session.score_texts("Once", &[" upon", ""])));
+    assert!(is_error(session.score_texts("", &[""])));
+    let line = json!({"context": "Once", "continuations": [""]});
+    let (code, stdout, stderr) = score(&[blob(TALES).to_str().unwrap()], &format!("{line}\n"));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("line 1: continuations: expected a token at least in each"), "{stderr}");
 }
 
 #[test]

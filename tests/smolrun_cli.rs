@@ -4,21 +4,21 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use smol_tests::common::{self, Outcome, TALES, TempDir, program, run, tales};
+use smol_tests::common::{self, Outcome, Running, TALES, TempDir, program, run, tales};
 use smolconv::{Options, Progress, convert};
 use smolrun::{Model, Session, SessionOptions};
 
 /// How transformers renders SmolLM2's conversations.
-const SMOLLM2_TEMPLATE: &str = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+pub(crate) const SMOLLM2_TEMPLATE: &str = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
     {{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}\
     {% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-const PROMPT: &str = "Once upon a time";
+pub(crate) const PROMPT: &str = "Once upon a time";
 
 fn convert_to(source: PathBuf, out: &Path) {
     let options = Options { force: true, ..Options::new(source, out) };
@@ -26,7 +26,7 @@ fn convert_to(source: PathBuf, out: &Path) {
 }
 
 /// The blob of the model in the repository, made once.
-fn blob() -> &'static str {
+pub(crate) fn blob() -> &'static str {
     static BLOB: OnceLock<String> = OnceLock::new();
     BLOB.get_or_init(|| {
         let path = common::blob(TALES).into_os_string();
@@ -35,7 +35,7 @@ fn blob() -> &'static str {
 }
 
 /// A blob of the same model with another file beside its weights, or a field of one changed.
-fn variant(temp: &TempDir, change: impl FnOnce(&Path)) -> String {
+pub(crate) fn variant(temp: &TempDir, change: impl FnOnce(&Path)) -> String {
     let (model, out) = (temp.join("model"), temp.join("blob.bin"));
     fs::create_dir(&model).unwrap();
     for entry in fs::read_dir(tales()).unwrap() {
@@ -47,61 +47,56 @@ fn variant(temp: &TempDir, change: impl FnOnce(&Path)) -> String {
     out.into_os_string().into_string().unwrap()
 }
 
-fn set_field(file: PathBuf, name: &str, value: Value) {
+pub(crate) fn set_field(file: PathBuf, name: &str, value: Value) {
     let mut object: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     object[name] = value;
     fs::write(file, object.to_string()).unwrap();
 }
 
-fn smolrun(args: &[&str]) -> Outcome {
+pub(crate) fn smolrun(args: &[&str]) -> Outcome {
     run("smolrun", args)
 }
 
-fn command(args: &[&str]) -> Command {
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(program("smolrun"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn outcome(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+pub(crate) fn outcome(child: Running) -> Outcome {
+    child.wait_with_output().into()
 }
 
-fn with_input(args: &[&str], input: impl AsRef<[u8]>) -> Outcome {
-    let mut child = command(args).stdin(Stdio::piped()).spawn().unwrap();
+pub(crate) fn with_input(args: &[&str], input: impl AsRef<[u8]>) -> Outcome {
+    let mut child = Running::start(command(args).stdin(Stdio::piped()));
     // It may have ended before it read everything.
     let _ = child.stdin.take().unwrap().write_all(input.as_ref());
     outcome(child)
 }
 
 fn with_isa(isa: impl AsRef<OsStr>, args: &[&str]) -> Outcome {
-    outcome(command(args).env("SMOLRUN_ISA", isa).spawn().unwrap())
+    Running::start(command(args).env("SMOLRUN_ISA", isa)).wait_with_output().into()
 }
 
 /// Standard output of a run that goes well and says nothing else.
-fn text(args: &[&str]) -> String {
+pub(crate) fn text(args: &[&str]) -> String {
     good(smolrun(args))
 }
 
-fn good(outcome: Outcome) -> String {
+pub(crate) fn good(outcome: Outcome) -> String {
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
     outcome.stdout
 }
 
 /// The object that `--json` prints, in one line.
-fn report(args: &[&str]) -> Value {
+pub(crate) fn report(args: &[&str]) -> Value {
     let line = text(&[args, &["--json"]].concat());
     assert_eq!(line.matches('\n').count(), 1, "{line}");
     serde_json::from_str(&line).unwrap()
 }
 
 /// The run fails with this one line.
-fn assert_error(outcome: &Outcome, expected: &str) {
+pub(crate) fn assert_error(outcome: &Outcome, expected: &str) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{outcome:?}");
     assert!(
         outcome.stderr.starts_with("smolrun: error: ") && outcome.stderr.contains(expected),
@@ -110,7 +105,7 @@ fn assert_error(outcome: &Outcome, expected: &str) {
     assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
 }
 
-fn ids(report: &Value, name: &str) -> Vec<u32> {
+pub(crate) fn ids(report: &Value, name: &str) -> Vec<u32> {
     serde_json::from_value(report[name].clone()).unwrap()
 }
 
@@ -128,7 +123,7 @@ fn help_shows_examples_and_usage_errors_exit_with_2() {
         assert!(text(&[name, "--help"]).contains(&format!("Usage: smolrun {name}")));
     }
     assert!(text(&["--version"]).starts_with("smolrun 0."));
-    let usage: [&[&str]; 11] = [
+    let usage: [&[&str]; 17] = [
         &[],
         &["--nonsense"],
         &[blob(), "a", "b"],
@@ -137,6 +132,12 @@ fn help_shows_examples_and_usage_errors_exit_with_2() {
         &[blob(), "--seed", "x"],
         &[blob(), "--chat", "--special"],
         &[blob(), "--system", "be kind"],
+        &[blob(), "--system-file", "kind.txt"],
+        &[blob(), "--chat"],
+        &[blob(), "x", "--prompt-file", "y"],
+        &[blob(), "x", "--json", "--json-lines"],
+        &[blob(), "x", "--logprobs", "1"],
+        &[blob(), "x", "--seed", "-1"],
         &["logits", blob()],
         &["logits", blob(), "--ids", "1,x"],
         &["tokenize"],
@@ -334,7 +335,7 @@ fn json_lines_go_there_and_back() {
 
 #[test]
 fn an_answer_comes_before_the_next_line_is_asked_for() {
-    let mut child = command(&["tokenize", blob()]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Running::start(command(&["tokenize", blob()]).stdin(Stdio::piped()));
     let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     for _ in 0..3 {
         input.write_all(b"\"\"\n").unwrap();
@@ -343,7 +344,7 @@ fn an_answer_comes_before_the_next_line_is_asked_for() {
         assert_eq!(&line, b"[]\n");
     }
     drop(input);
-    assert!(child.wait().unwrap().success());
+    assert!(child.wait().success());
 }
 
 #[test]
@@ -392,9 +393,19 @@ fn statistics_go_to_standard_error_only() {
     let expected = text(&[blob(), PROMPT, "-n", "8"]);
     let outcome = smolrun(&[blob(), PROMPT, "-n", "8", "--stats", "--threads", "2"]);
     assert_eq!((outcome.code, outcome.stdout), (0, expected));
-    for name in
-        ["open", "prompt", "first token", "decode", "per token", "p50", "p95", "p99", "peak RSS", "2 threads"]
-    {
+    for name in [
+        "open",
+        "prompt",
+        "from the start of the process",
+        "decode",
+        "per token",
+        "p50",
+        "p95",
+        "p99",
+        "peak RSS",
+        "the likeliest token",
+        "2 threads",
+    ] {
         assert!(outcome.stderr.contains(name), "no {name} in {}", outcome.stderr);
     }
 }
@@ -402,9 +413,9 @@ fn statistics_go_to_standard_error_only() {
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
     for args in [&[blob(), PROMPT, "-n", "200"][..], &["logits", blob(), "--ids", "1"]] {
-        let mut child = command(args).spawn().unwrap();
+        let mut child = Running::start(&mut command(args));
         child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-        let outcome = outcome(child);
+        let outcome = Outcome::from(child.wait_with_output());
         assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{args:?}");
     }
 }
@@ -418,11 +429,12 @@ fn an_interrupt_ends_it_at_once_and_quietly() {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(program("smolrun"));
     command.args([blob(), PROMPT, "-n", "1000", "--threads", "2"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        Running::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let start = Instant::now();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output();
     assert!(start.elapsed() < Duration::from_secs(2));
     assert!(output.status.signal() == Some(2) || output.status.code() == Some(130), "{:?}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");

@@ -68,8 +68,8 @@ fn say(terminal: &Terminal, screen: &mut String, line: &str, answer: &str) {
 #[test]
 fn a_conversation_is_had_saved_and_gone_on_with() {
     let tales = Tales::new();
-    let cut = "(cut at the most tokens: -n raises it)";
-    let terminal = tales.terminal(&["-n", "24", "--system", "A tale."], &[]);
+    let cut = "(cut at the most tokens: /set max-tokens raises it)";
+    let terminal = tales.terminal(&["-n", "24", "--temperature", "0", "--system", "A tale."], &[]);
     let mut screen = "tales answers what you type; /help lists the commands.\n>".to_owned();
     let mut said = vec![("system", "A tale."), ("user", "Once upon a time")];
     let first = tales.answer(&said, TOKENS);
@@ -108,7 +108,8 @@ fn ctrl_c_stops_the_answer_and_ctrl_d_the_program() {
     let tales = Tales::new();
     let full = tales.answer(&[("user", "Once upon a time")], 900);
     // The slowest kernels there are: the answer takes longer than a finger on its way.
-    let terminal = tales.terminal(&["-n", "900", "--threads", "1"], &[("SMOLRUN_ISA", "scalar")]);
+    let terminal =
+        tales.terminal(&["-n", "900", "--temperature", "0", "--threads", "1"], &[("SMOLRUN_ISA", "scalar")]);
     terminal.wait_for("a prompt", |screen| screen.ends_with('>'));
     terminal.type_text("Once upon a time");
     terminal.press("Enter");
@@ -161,13 +162,16 @@ fn lines_are_edited_recalled_and_kept_for_the_next_time() {
     say(&terminal, &mut screen, "/nosuch", "error: there is no /nosuch; /help lists what there is");
     terminal.type_text("/help");
     terminal.press("Enter");
-    terminal.wait_for("the list", |screen| screen.contains("/quit           leave, as Ctrl-D does"));
+    terminal
+        .wait_for("the list", |screen| screen.contains("/quit              leave, as exit and Ctrl-D do"));
     terminal.type_text("Two \\");
     terminal.press("Enter");
     terminal.wait_for("a second line", |screen| screen.ends_with("\n."));
     terminal.type_text("lines");
     terminal.press("Enter");
-    terminal.wait_for("the answer", |screen| screen.ends_with("(cut at the most tokens: -n raises it)\n>"));
+    terminal.wait_for("the answer", |screen| {
+        screen.ends_with("(cut at the most tokens: /set max-tokens raises it)\n>")
+    });
     terminal.type_text("/stats");
     terminal.press("Enter");
     terminal.wait_for("the numbers", |screen| screen.contains("peak RSS") && screen.ends_with('>'));
@@ -186,7 +190,7 @@ fn lines_are_edited_recalled_and_kept_for_the_next_time() {
 fn a_model_without_roles_continues_texts() {
     let plain = blob(TALES);
     let model = Model::open(&plain).unwrap();
-    let arguments = [plain.to_str().unwrap(), "-n", "24"];
+    let arguments = [plain.to_str().unwrap(), "-n", "24", "--temperature", "0"];
     let terminal = Terminal::run(&program("smolrun"), &arguments, &[("SMOLRUN_HISTORY", "")]);
     let mut screen =
         "tales-4m-f32 has no chat template: it continues each text you type; /help lists the commands.\n>"
@@ -194,7 +198,12 @@ fn a_model_without_roles_continues_texts() {
     for text in ["Once upon a time", "The king"] {
         let ids = model.tokenizer().encode(text, SpecialTokens::AsText).unwrap();
         let answer = generate(&model, &ids, TOKENS);
-        say(&terminal, &mut screen, text, &format!("{answer}\n(cut at the most tokens: -n raises it)"));
+        say(
+            &terminal,
+            &mut screen,
+            text,
+            &format!("{answer}\n(cut at the most tokens: /set max-tokens raises it)"),
+        );
     }
     let expected = "error: the blob has no chat template, and without it no system message";
     say(&terminal, &mut screen, "/system Be kind.", expected);

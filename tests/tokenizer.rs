@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use smol_tests::common::{Blob, Checkpoint, REAL, TALES, TensorDtype, data, model_dir, tokenizer};
-use smolconv::tokenizer_json::{TokenizerTables, compile};
+use smol_tests::common::{Blob, Checkpoint, REAL, TALES, TensorDtype, damage, data, model_dir, tokenizer};
+use smolconv::tokenizer_json::compile;
 use smolrun::{Error, Model, SpecialTokens, Tokenizer};
 use tokenizers::Tokenizer as Oracle;
 
@@ -345,12 +345,43 @@ fn ids_past_the_vocabulary_are_errors() {
     assert_eq!(padded.decode(&[4096, 4099], false).unwrap(), "", "rows without a token are empty");
 }
 
+/// What it costs is counted in the runtime's own tests, and in `hostile.rs`.
 #[test]
-fn one_long_word_takes_no_quadratic_time() {
+fn one_long_word_comes_back() {
     let ours = Pair::new(&small()).ours;
     for long in ["a".repeat(1 << 20), " ".repeat(1 << 20), "ab".repeat(1 << 19)] {
         let ids = ours.encode(&long, SpecialTokens::Parse).unwrap();
         assert_eq!(ours.decode(&ids, false).unwrap(), long);
+    }
+}
+
+/// There is an error exactly where there are more tokens than there may be, however early it is known.
+#[test]
+fn a_limit_changes_nothing_but_whether_there_is_a_result() {
+    let sources =
+        ["llama2", "llama3", "qwen2", "mistral"].map(|name| read(&data(&format!("tokenizers/{name}.json"))));
+    let mut random = Random(7);
+    for json in sources {
+        let ours = tokenizer(&compile(&json, vocab_size(&json)).unwrap());
+        for _ in 0..300 {
+            let text = hard_string(&mut random, &["<|im_start|>", "</s>"]).repeat(1 + random.below(9));
+            let ids = ours.encode_prompt(&text, SpecialTokens::Parse).unwrap();
+            for limit in [0, 1, random.below(ids.len() + 1), ids.len().saturating_sub(1), ids.len(), 1 << 20]
+            {
+                match ours.encode_prompt_within(&text, SpecialTokens::Parse, limit) {
+                    Ok(found) => assert_eq!(found, ids),
+                    Err(Error::TextTooLong { needed, limit: most }) => {
+                        assert_eq!((needed, most), (limit + 1, limit));
+                        assert!(ids.len() > limit, "{limit} are enough for {text:?}");
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                assert!(
+                    ids.len() <= limit
+                        || ours.encode_prompt_within(&text, SpecialTokens::Parse, limit).is_err()
+                );
+            }
+        }
     }
 }
 
@@ -370,7 +401,7 @@ fn damaged_tables_never_panic() {
     for round in 0..600 {
         let mut damaged = tables[round % tables.len()].clone();
         for _ in 0..1 + random.below(64) {
-            damage(&mut damaged, &mut random);
+            damage(&mut damaged, &mut || random.next());
         }
         let ours = tokenizer(&damaged);
         let text = hard_string(&mut random, &["<|im_start|>", "<|im_end|>"]);
@@ -381,31 +412,6 @@ fn damaged_tables_never_panic() {
             if let Ok(ids) = ours.encode(&text, special) {
                 let _ = ours.decode(&ids, true);
             }
-        }
-    }
-}
-
-fn damage(tables: &mut TokenizerTables, random: &mut Random) {
-    let value = (random.next() >> random.below(64)) as u32;
-    let mut hit = |words: &mut [u32]| {
-        if !words.is_empty() {
-            words[random.below(words.len())] = value;
-        }
-    };
-    match value % 8 {
-        0 => hit(&mut tables.token_offsets),
-        1 => hit(&mut tables.byte_tokens),
-        2 => hit(tables.merges.as_flattened_mut()),
-        3 => hit(tables.added_tokens.as_flattened_mut()),
-        4 => hit(tables.char_tokens.as_flattened_mut()),
-        5 => hit(&mut tables.whole_words),
-        6 => hit(&mut tables.prompt_prefix),
-        _ if tables.stages.is_empty() => {}
-        _ => {
-            let stage = random.below(tables.stages.len());
-            let stage = &mut tables.stages[stage];
-            let at = random.below(stage.len());
-            stage[at] = value as u8;
         }
     }
 }

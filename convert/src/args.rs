@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use smolconv::{Calibration, Keep, Mix, Options, Weights};
+
+use crate::out_name::out_name;
 
 const EXAMPLES: &str = "\
 Examples:
   smolconv models/tales-4m -o tales.bin
   smolconv model.safetensors --config config.json --tokenizer tokenizer.json -o smol.bin
   smolconv model.safetensors.index.json -o smol.bin --force
+  smolconv models/tales-4m --dtype q8
   smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv models/tales-4m -o tales.bin --dtype q4 --keep embed_tokens=q8 --keep '*_proj.0=q6'
   smolconv models/tales-4m -o tales.bin --dtype q4 --calibrate mine.txt --report other.txt
@@ -35,11 +39,13 @@ pub(crate) struct Cli {
 pub(crate) struct Convert {
     /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
     /// a GGUF file, which needs no other, or the name of a model of `smolconv list`, which is fetched into the
-    /// Hugging Face cache (HF_HOME; from HF_ENDPOINT) unless it is there
+    /// Hugging Face cache (HF_HOME; from HF_ENDPOINT) unless it is there; a hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT
+    /// seconds, 30 if it is not set
     source: PathBuf,
-    /// The file to write
-    #[arg(short, long, value_name = "OUT")]
-    out: PathBuf,
+    /// The file to write; a symbolic link to one is followed [default: SOURCE's name and, if it is a quantised one, the
+    /// dtype, in this directory: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
+    #[arg(short, long, value_name = "OUT", value_parser = PathBufValueParser::new().try_map(no_stream))]
+    out: Option<PathBuf>,
     /// The model's config [default: config.json beside SOURCE]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -127,7 +133,7 @@ impl Convert {
     pub(crate) fn options(&self) -> Options {
         Options {
             source: self.source.clone(),
-            out: self.out.clone(),
+            out: self.out.clone().unwrap_or_else(|| self.out_name()),
             config: self.config.clone(),
             tokenizer: self.tokenizer.clone(),
             lora: self.lora.clone(),
@@ -138,6 +144,16 @@ impl Convert {
         }
     }
 
+    /// What the file is called where the arguments do not say so.
+    fn out_name(&self) -> PathBuf {
+        out_name(&self.source, self.lora.as_deref(), self.dtype.mix())
+    }
+
+    /// Whether the arguments say where the blob goes.
+    pub(crate) fn names_out(&self) -> bool {
+        self.out.is_some()
+    }
+
     fn calibration(&self) -> Calibration {
         match &self.calibrate {
             None => Calibration::Auto,
@@ -145,6 +161,14 @@ impl Convert {
             Some(text) if text.as_os_str() == "built-in" => Calibration::BuiltIn,
             Some(text) => Calibration::Text(text.clone()),
         }
+    }
+}
+
+/// Most programs mean standard output by `-`.
+fn no_stream(out: PathBuf) -> Result<PathBuf, &'static str> {
+    match out.as_os_str() == "-" {
+        true => Err("a blob cannot go to standard output, give a file (one called - is ./-)"),
+        false => Ok(out),
     }
 }
 

@@ -11,8 +11,10 @@ use crate::gguf_config;
 use crate::gguf_tokenizer;
 use crate::json::Document;
 use crate::lora;
+use crate::mistaken::{self, Sort};
 use crate::source::gguf;
 use crate::source::{self, Source};
+use crate::target::Target;
 use crate::tokenizer_json::{self, TokenizerTables};
 
 /// What a blob is made of.
@@ -47,13 +49,17 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// `--force` must not cost somebody their checkpoint.
-    pub(crate) fn refuse_as_target(&self, out: &Path) -> Result<()> {
-        let Ok(out_path) = fs::canonicalize(out) else { return Ok(()) };
-        let weights = self.source.files.iter().map(|file| &file.path);
-        let mut paths = weights.chain(self.documents.iter().map(|document| &document.path));
-        match paths.any(|path| fs::canonicalize(path).is_ok_and(|path| path == out_path)) {
-            true => Err(Error::output(out, "expected another file than those of the checkpoint")),
+    /// `--force` must not cost somebody their checkpoint, nor a text that is read beside it.
+    pub(crate) fn refuse_as_target(&self, target: &Target, options: &Options) -> Result<()> {
+        let weights = self.source.files.iter().map(|file| file.path.as_path());
+        let documents = self.documents.iter().map(|document| document.path.as_path());
+        let is_target = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == target.path);
+        let refuse = |what| Err(Error::output(&target.asked, format!("expected another file than {what}")));
+        if weights.chain(documents).any(is_target) {
+            return refuse("those of the checkpoint");
+        }
+        match options.texts().any(is_target) {
+            true => refuse("the text that is read"),
             false => Ok(()),
         }
     }
@@ -65,7 +71,7 @@ fn from_gguf(source: Source, metadata: &gguf::Metadata, options: &Options) -> Re
         return Err(Error::file(config, "expected no config beside a GGUF file, which has its own"));
     }
     let model = gguf_config::read(metadata, &source, gguf_tokenizer::token_count(metadata)?)?;
-    let given = options.tokenizer.as_deref().map(Document::read).transpose()?;
+    let given = options.tokenizer.as_deref().map(Document::read_tokenizer).transpose()?;
     let tokenizer = match &given {
         Some(document) => tokenizer(document, &model)?,
         None => {
@@ -74,6 +80,7 @@ fn from_gguf(source: Source, metadata: &gguf::Metadata, options: &Options) -> Re
         }
     };
     let chat_template = gguf_tokenizer::chat_template(metadata)?;
+    chat_template.as_deref().map_or(Ok(()), |template| chat_template::check(metadata.path(), template))?;
     Ok(Checkpoint { source, model, tokenizer, chat_template, documents: given.into_iter().collect() })
 }
 
@@ -81,11 +88,12 @@ fn from_hugging_face(mut source: Source, weights: &Path, options: &Options) -> R
     let beside = |name: &str| weights.with_file_name(name);
     let named = |option: &Option<PathBuf>, name| option.clone().unwrap_or_else(|| beside(name));
     let config = Document::read(&named(&options.config, "config.json"))?;
-    let tokenizer_json = Document::read(&named(&options.tokenizer, "tokenizer.json"))?;
+    let tokenizer_json = Document::read_tokenizer(&named(&options.tokenizer, "tokenizer.json"))?;
     let generation_config = Document::read_optional(&beside("generation_config.json"))?;
     let tokenizer_config = Document::read_optional(&beside("tokenizer_config.json"))?;
     let template = Document::read_optional(&beside("chat_template.jinja"))?;
-    let model = config_json::read(&config, generation_config.as_ref())?;
+    let model = config_json::read(&config, generation_config.as_ref());
+    let model = mistaken::or_named(model, &config.path, Sort::Config)?;
     let chat_template = chat_template::read(template.as_ref(), tokenizer_config.as_ref())?;
     let tokenizer = tokenizer(&tokenizer_json, &model)?;
     let optional = [source.index.take(), generation_config, tokenizer_config, template];
@@ -94,7 +102,7 @@ fn from_hugging_face(mut source: Source, weights: &Path, options: &Options) -> R
 }
 
 fn tokenizer(document: &Document, model: &ModelConfig) -> Result<TokenizerTables> {
-    compile(&document.bytes, &document.path, model)
+    mistaken::or_named(compile(&document.bytes, &document.path, model), &document.path, Sort::Tokenizer)
 }
 
 fn compile(json: &[u8], path: &Path, model: &ModelConfig) -> Result<TokenizerTables> {

@@ -7,6 +7,7 @@ use smolrun::format::{Config, FormatError, LayerFlags};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::json::{Document, Fields};
+use crate::recommended::Recommended;
 use crate::rope;
 use crate::tensor_map::Extras;
 
@@ -54,6 +55,8 @@ pub struct ModelConfig {
     pub extras: Extras,
     /// `model_type`, for the metadata.
     pub model_type: String,
+    /// How tokens are best chosen, for the metadata.
+    pub recommended: Recommended,
 }
 
 /// Reads `config.json` and, where there is one, `generation_config.json`.
@@ -63,14 +66,16 @@ pub fn read(config: &Document, generation: Option<&Document>) -> Result<ModelCon
     check_activation(&fields)?;
     check_neutral(family, &fields)?;
     let mut record = hyperparameters(family, &fields)?;
-    record.eos_token_ids = end_ids(&fields, generation)?;
+    let generation = generation.map(Document::fields).transpose()?;
+    record.eos_token_ids = end_ids(&fields, generation.as_ref())?;
     record.check().map_err(|error| in_file(&fields, error))?;
     let rope_inv_freq = rope::read(&fields, family.rope_theta(), record.head_dim)?;
     let (window, layers) = family.layers(&fields, record.num_hidden_layers)?;
     record.sliding_window = window.filter(|_| layers.iter().any(|layer| layer.sliding));
     record.check().map_err(|error| in_file(&fields, error))?;
     let (extras, model_type) = (family.extras(&fields)?, family.model_type().to_owned());
-    Ok(ModelConfig { config: record, rope_inv_freq, layers, extras, model_type })
+    let recommended = generation.as_ref().map(Recommended::read).unwrap_or_default();
+    Ok(ModelConfig { config: record, rope_inv_freq, layers, extras, model_type, recommended })
 }
 
 fn check_activation(fields: &Fields) -> Result<()> {
@@ -157,9 +162,9 @@ fn token_id(fields: &Fields, field: &str) -> Result<Option<u32>> {
 
 /// The ids that end a generation: those of `generation_config.json` first, as generation uses them, then what
 /// `config.json` adds.
-fn end_ids(config: &Fields, generation: Option<&Document>) -> Result<Vec<u32>> {
+fn end_ids(config: &Fields, generation: Option<&Fields>) -> Result<Vec<u32>> {
     let mut ids = match generation {
-        Some(document) => end_ids_of(&document.fields()?)?,
+        Some(fields) => end_ids_of(fields)?,
         None => Vec::new(),
     };
     ids.extend(end_ids_of(config)?);

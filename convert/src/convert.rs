@@ -1,7 +1,7 @@
 //! The whole way from a checkpoint to a blob.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use smolrun::Model;
 use smolrun::format::{Dtype, Kind, LayerFlags, TextRules};
@@ -15,6 +15,7 @@ use crate::plan::{Spec, plan};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::source::Source;
+use crate::target::Target;
 use crate::temp_file::{self, TempFile};
 use crate::tensor_map::{self, Binding};
 use crate::tokenizer_json::TokenizerTables;
@@ -60,6 +61,39 @@ impl Options {
             force: false,
         }
     }
+
+    /// Refuses what needs no look at the source: before a model is fetched, which may take long.
+    pub fn check(&self) -> Result<()> {
+        self.target().map(drop)
+    }
+
+    /// Where the blob goes, if nothing is wrong with the options.
+    fn target(&self) -> Result<Target> {
+        self.check_calibration(self.weights.quantises())?;
+        let target = Target::new(&self.out, self.force)?;
+        temp_file::prepare(&target)?;
+        Ok(target)
+    }
+
+    /// A text to calibrate on must not be given in vain.
+    fn check_calibration(&self, quantises: bool) -> Result<()> {
+        match self.calibration {
+            Calibration::BuiltIn | Calibration::Text(_) if !quantises => {
+                let expected = "expected matrices to quantise (--dtype q8, q4 or q3, or --keep)";
+                Err(Error::Options { problem: format!("--calibrate: {expected}, found none") })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The files that are read beside the checkpoint's.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &Path> {
+        let calibration = match &self.calibration {
+            Calibration::Text(path) => Some(path),
+            _ => None,
+        };
+        self.report.iter().chain(calibration).map(PathBuf::as_path)
+    }
 }
 
 /// What was written.
@@ -75,9 +109,9 @@ pub struct Summary {
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
 pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
-    temp_file::check_target(&options.out, options.force)?;
+    let target = options.target()?;
     let checkpoint = Checkpoint::open(options)?;
-    checkpoint.refuse_as_target(&options.out)?;
+    checkpoint.refuse_as_target(&target, options)?;
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
     let whole = tensor_map::bind(&model.config, model.extras, &source)?;
     let bindings = options.weights.assign(&whole)?;
@@ -91,9 +125,9 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     tables.extend(layer_flags(&model.layers));
     tables.extend(tokenizer_sections(tokenizer));
     tables.extend(chat_template.map(|template| bytes_section(Kind::ChatTemplate, 1, template.into_bytes())));
-    let metadata = Metadata::new(model.model_type, &source, &hashes, &documents);
+    let metadata = Metadata::new(model.model_type, model.recommended, &source, &hashes, &documents);
     let tied = model.config.tie_word_embeddings;
-    let work = Work { options, progress, source: &source, whole: &whole, tables, tied };
+    let work = Work { options, target, progress, source: &source, whole: &whole, tables, tied };
     work.write(bindings, metadata, &texts)
 }
 
@@ -108,7 +142,9 @@ struct Texts {
 impl Texts {
     fn read(options: &Options, bindings: &[Binding]) -> Result<Texts> {
         let Options { weights, calibration, report, .. } = options;
-        let calibration = if is_quantised(bindings) { calibration.text(weights)? } else { None };
+        let quantises = is_quantised(bindings);
+        options.check_calibration(quantises)?;
+        let calibration = if quantises { calibration.text(weights)? } else { None };
         Ok(Texts { calibration, report: report.as_deref().map(Text::read).transpose()? })
     }
 }
@@ -124,10 +160,6 @@ struct Exact {
     _temp: TempFile,
 }
 
-fn open(temp: &TempFile) -> Result<Model> {
-    Model::open(temp.path()).map_err(Error::blob(temp.path()))
-}
-
 fn set_report(sections: &mut [Section], report: &Report) {
     for section in sections {
         if let Content::Metadata(metadata) = &mut section.content {
@@ -139,6 +171,7 @@ fn set_report(sections: &mut [Section], report: &Report) {
 /// What is known of a blob before its matrices.
 struct Work<'a> {
     options: &'a Options,
+    target: Target,
     progress: &'a Progress,
     source: &'a Source,
     /// Its matrices, before anything is decided about them.
@@ -167,12 +200,12 @@ impl Work<'_> {
         let (mut temp, mut file_len) = self.write_temp(&sections)?;
         let mut found = None;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
-            let report = Report::new(&open(&temp)?, &exact.model, text, self.progress)?;
+            let report = Report::new(&self.open(&temp)?, &exact.model, text, self.progress)?;
             set_report(&mut sections, &report);
             (temp, file_len) = self.write_temp(&sections)?;
             found = Some(report);
         }
-        verify(temp.path(), self.progress)?;
+        verify(&temp.path(), self.progress).map_err(Error::of_blob(&self.options.out))?;
         temp.persist()?;
         Ok(Summary { file_len, sections: sections.len(), report: found })
     }
@@ -182,7 +215,11 @@ impl Work<'_> {
         let bindings = Weights::from(Mix::Auto).assign(self.whole)?;
         let sections = self.sections(bindings, calibrate::Sections::new(), metadata.clone());
         let (temp, _) = self.write_temp(&sections)?;
-        Ok(Exact { model: open(&temp)?, _temp: temp })
+        Ok(Exact { model: self.open(&temp)?, _temp: temp })
+    }
+
+    fn open(&self, temp: &TempFile) -> Result<Model> {
+        Model::open(temp.path()).map_err(Error::blob(&self.options.out))
     }
 
     /// All sections in the order of the file.
@@ -195,18 +232,18 @@ impl Work<'_> {
         let mut sections: Vec<Section<'b>> = self.tables.clone();
         sections.extend(weight_sections(bindings, calibrated, self.tied));
         let spec = Spec { kind: Kind::Metadata, layer: None, dtype: Dtype::U8, shape: [0, 1] };
-        sections.push(Section { spec, content: Content::Metadata(metadata) });
+        sections.push(Section { spec, content: Content::Metadata(Box::new(metadata)) });
         sections
     }
 
     /// Writes `sections` to a temporary file beside the blob to be. Returns how many bytes it has, too.
     fn write_temp(&self, sections: &[Section]) -> Result<(TempFile, u64)> {
-        let Options { out, force, .. } = self.options;
+        let out = &self.options.out;
         let specs: Vec<Spec> = sections.iter().map(|section| section.spec).collect();
         let too_large = || Error::output(out, "the blob would have more sections or bytes than a blob can");
         let plan = plan(&specs).ok_or_else(too_large)?;
-        let (temp, file) = TempFile::create(out, *force)?;
-        let file_len = write(sections, plan, self.source, file, temp.path(), self.progress)?;
+        let temp = TempFile::create(&self.target)?;
+        let file_len = write(sections, plan, self.source, temp.file()?, out, self.progress)?;
         Ok((temp, file_len))
     }
 }

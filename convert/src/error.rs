@@ -50,6 +50,11 @@ pub enum Error {
         /// What is wrong with it.
         source: TokenizerError,
     },
+    /// The options contradict each other.
+    Options {
+        /// What is wrong, in words.
+        problem: String,
+    },
     /// What was asked for some of the matrices cannot be done.
     Keep {
         /// Which matrices and what for.
@@ -104,7 +109,19 @@ impl Error {
 
     /// The blob at `path` is not one: for `map_err`.
     pub(crate) fn blob<E: Into<smolrun::Error>>(path: &Path) -> impl FnOnce(E) -> Error + '_ {
-        |source| Error::Blob { path: path.to_owned(), source: source.into() }
+        |source| match source.into() {
+            smolrun::Error::Io { source, .. } => Error::io(path)(source),
+            source => Error::Blob { path: path.to_owned(), source },
+        }
+    }
+
+    /// The same error of a blob that is not called by its name yet: for `map_err`.
+    pub(crate) fn of_blob(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
+        |error| match error {
+            Error::Io { source, .. } => Error::io(path)(source),
+            Error::Blob { source, .. } => Error::blob(path)(source),
+            other => other,
+        }
     }
 }
 
@@ -120,9 +137,8 @@ impl fmt::Display for Error {
             }
             Error::Tensor { name, problem } => write!(f, "tensor {name}: {problem}"),
             Error::Tokenizer { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Options { problem } => f.write_str(problem),
             Error::Keep { keep, problem } => write!(f, "--keep {keep}: {problem}"),
-            // Of an I/O error the runtime names the path itself.
-            Error::Blob { source: source @ smolrun::Error::Io { .. }, .. } => source.fmt(f),
             Error::Blob { path, source } => write!(f, "{}: {source}", path.display()),
         }
     }
@@ -153,7 +169,8 @@ mod tests {
         let cases = [
             (Error::io(path)(io()), "a/b: broken", true),
             (Error::blob(path)(smolrun::Error::NotFinite), "a/b: the model's logits", true),
-            (Error::blob(path)(smolrun::Error::Io { path: path.into(), source: io() }), "a/b: broken", true),
+            (Error::blob(path)(smolrun::Error::Io { path: "c".into(), source: io() }), "a/b: broken", true),
+            (Error::of_blob(path)(Error::io(Path::new("c"))(io())), "a/b: broken", true),
             (Error::Tokenizer { path: path.into(), source: tokenizer }, "a/b: the regex (: open", true),
             (Error::tensor("x", "is bad"), "tensor x: is bad", false),
         ];

@@ -5,6 +5,7 @@ use smolrun::format::{Config, FormatError, LayerFlags};
 
 use crate::config_json::ModelConfig;
 use crate::error::{Error, Result};
+use crate::recommended::Recommended;
 use crate::rope;
 use crate::source::gguf::Metadata;
 use crate::source::{Source, Tensor};
@@ -56,7 +57,8 @@ pub fn read(metadata: &Metadata, source: &Source, token_count: usize) -> Result<
     }
     let (layers, model_type) =
         (vec![LayerFlags::default(); config.num_hidden_layers], ARCHITECTURE.to_owned());
-    Ok(ModelConfig { config, rope_inv_freq, layers, extras: Extras::default(), model_type })
+    let (extras, recommended) = (Extras::default(), Recommended::default());
+    Ok(ModelConfig { config, rope_inv_freq, layers, extras, model_type, recommended })
 }
 
 fn key(name: &str) -> String {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use smolrun::format::{Config, Dtype, Layout, NO_LAYER, Section};
+use smolrun::terminal;
 
 use crate::error::{Error, Result};
 use crate::metadata::hex;
@@ -104,7 +105,7 @@ pub fn to_text(found: &Value) -> String {
                 || one_line(value),
                 |list| list.iter().map(one_line).collect::<Vec<_>>().join(&format!("\n  {:24}", "")),
             );
-            let _ = writeln!(text, "  {name:24}{value}");
+            let _ = writeln!(text, "  {:24}{value}", terminal::one_line(name));
         }
     }
     if let Some(template) = found["chat_template"].as_str() {
@@ -140,18 +141,17 @@ fn is_table(value: &Value) -> bool {
     value.as_array().is_some_and(|list| list.iter().any(Value::is_object))
 }
 
-/// A string as it is but for control characters, which a blob could play tricks on a terminal with; an object as its
-/// names and values, without tables: that of quantised sections is a column of the sections'.
+/// A string as it is but for what a blob could play tricks on a terminal with; an object as its names and values, without
+/// tables: that of quantised sections is a column of the sections'.
 fn one_line(value: &Value) -> String {
     match value {
-        Value::String(string) => {
-            string.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-        }
+        Value::String(string) => terminal::one_line(string).into_owned(),
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !is_table(value));
-            let pairs = fields.map(|(name, value)| format!("{name} {}", one_line(value)));
+            let pairs =
+                fields.map(|(name, value)| format!("{} {}", terminal::one_line(name), one_line(value)));
             pairs.collect::<Vec<_>>().join(", ")
         }
-        other => other.to_string(),
+        other => terminal::one_line(&other.to_string()).into_owned(),
     }
 }

@@ -1,4 +1,6 @@
-//! Small files beside the weights, read whole within a limit, and fields of JSON objects with errors that name them.
+//! Small files beside the weights, read whole within limits, and fields of JSON objects with errors that name them.
+//!
+//! A parsed value takes up to a hundred times the memory of its text, so values are counted before any is parsed.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,9 +10,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::target::kind;
 
-/// Largest file read whole: far above any tokenizer, far below what could exhaust memory.
-const MAX_LEN: u64 = 256 << 20;
+/// Largest file read whole, but for a tokenizer: config files have kilobytes, an index of many shards some megabytes.
+const MAX_LEN: u64 = 16 << 20;
+/// Largest tokenizer: those of 256,000 tokens have 33 MB.
+const MAX_TOKENIZER_LEN: u64 = 128 << 20;
+/// Most values of such a file; the largest list some thousand tokens with seven fields each.
+const MAX_VALUES: usize = 1 << 18;
 /// Characters of a value that an error shows.
 const SHOWN: usize = 80;
 
@@ -26,13 +33,28 @@ pub struct Document {
 impl Document {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Document> {
+        Document::read_within(path, MAX_LEN)
+    }
+
+    /// Reads the `tokenizer.json` at `path`.
+    pub fn read_tokenizer(path: &Path) -> Result<Document> {
+        Document::read_within(path, MAX_TOKENIZER_LEN)
+    }
+
+    fn read_within(path: &Path, most: u64) -> Result<Document> {
         let file = open_regular(path)?;
+        let found = file.metadata().map_err(Error::io(path))?.len();
         let mut bytes = Vec::new();
-        file.take(MAX_LEN + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
-        if bytes.len() as u64 > MAX_LEN {
-            return Err(Error::file(path, format!("expected at most {MAX_LEN} bytes")));
+        if found <= most {
+            // All at once: a buffer that grows is there twice while it does.
+            bytes.reserve_exact(found as usize + 1); // `found` is at most `most`
+            file.take(most + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
         }
-        Ok(Document { path: path.to_owned(), bytes })
+        let found = found.max(bytes.len() as u64); // it may have grown
+        match found <= most {
+            true => Ok(Document { path: path.to_owned(), bytes }),
+            false => Err(Error::file(path, format!("expected at most {most} bytes, found {found}"))),
+        }
     }
 
     /// Reads the file at `path` if there is one.
@@ -52,17 +74,63 @@ impl Document {
 
     /// The JSON object that the file holds.
     pub fn fields(&self) -> Result<Fields<'_>> {
+        let found = Count::of(&self.bytes).values;
+        if found > MAX_VALUES {
+            let problem = format!("expected at most {MAX_VALUES} JSON values, found {found}");
+            return Err(Error::file(&self.path, format!("expected a JSON object: {problem}")));
+        }
         let map = serde_json::from_slice(&self.bytes)
             .map_err(|error| Error::file(&self.path, format!("expected a JSON object: {error}")))?;
         Ok(Fields { path: &self.path, map })
     }
 }
 
+/// How much a JSON text holds, at most: what is no JSON is counted all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// Values, in objects and lists of any depth.
+    pub values: usize,
+    /// Values of the outermost object or list.
+    pub outermost: usize,
+}
+
+impl Count {
+    /// That of `json`, in time in proportion to it and no memory: a value comes first in something, or after a comma.
+    pub(crate) fn of(json: &[u8]) -> Count {
+        let (mut count, mut depth, mut bytes) = (Count { values: 0, outermost: 0 }, 0usize, json.iter());
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'"' => skip_string(&mut bytes),
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b'{' | b'[' | b',' => {
+                    depth += usize::from(*byte != b',');
+                    count.values += 1;
+                    count.outermost += usize::from(depth == 1);
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+}
+
+/// Goes past the end of the string whose first quote was just read.
+fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
+}
+
 /// Opens a file, and refuses a directory, a pipe or a device before it could block or never end.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {
-    match fs::metadata(path).map_err(Error::io(path))?.is_file() {
+    let found = fs::metadata(path).map_err(Error::io(path))?;
+    match found.is_file() {
         true => File::open(path).map_err(Error::io(path)),
-        false => Err(Error::file(path, "expected a regular file")),
+        false => Err(Error::file(path, format!("expected a regular file, found {}", kind(&found)))),
     }
 }
 
@@ -123,6 +191,28 @@ impl Fields<'_> {
             field: field.to_owned(),
             expected: expected.into(),
             found: shown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted() {
+        for (json, values, outermost) in [
+            ("", 0, 0),
+            ("1", 0, 0),
+            ("{}", 1, 1),
+            (r#"{"a": 1, "b": [2, 3, {}]}"#, 6, 2),
+            (r#"["a,b", "\",[{", ",\\", []]"#, 5, 4),
+            ("[[[[", 4, 1),
+            ("]]]],,", 2, 0),
+            ("\"never, ends", 0, 0),
+            ("\"\\", 0, 0),
+        ] {
+            assert_eq!(Count::of(json.as_bytes()), Count { values, outermost }, "{json}");
         }
     }
 }

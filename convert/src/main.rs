@@ -1,6 +1,7 @@
 //! The `smolconv` program.
 
 mod args;
+mod out_name;
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,11 +12,14 @@ use std::time::Instant;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use smolconv::{Error, Progress, convert, inspect, registry, temp_file, verify};
+use smolrun::terminal::{escape_json, one_line};
 
 use self::args::{Cli, Command, Convert};
 
 /// What a shell calls a program that an interrupt ended.
 const INTERRUPTED: i32 = 130;
+/// What `clap` exits with, too.
+const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -23,7 +27,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("smolconv: error: {}", one_line(&error.to_string()));
-            ExitCode::FAILURE
+            match error {
+                Error::Options { .. } => ExitCode::from(WRONG_USAGE),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -50,14 +57,26 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     });
     let start = Instant::now();
     let mut options = args.options();
-    if let Some(model) = registry::named(&options.source)? {
-        options.source = model.locate(&registry::cache_from_env()?)?;
-    }
+    options.check()?;
     let progress = Progress::new(args.quiet);
+    let notice = |line: &str| {
+        if !args.quiet {
+            eprintln!("smolconv: {}", one_line(line));
+        }
+    };
+    if !args.names_out() {
+        notice(&format!("writing {}", options.out.display()));
+    }
+    if let Some(model) = registry::named(&options.source)? {
+        options.source = model.locate(&registry::cache_from_env()?, &progress, &notice)?;
+    } else if let Some(error) = registry::absent(&options.source) {
+        return Err(error);
+    }
     let summary = convert(&options, &progress)?;
     drop(progress);
     if !args.quiet {
-        let (out, seconds) = (options.out.display(), start.elapsed().as_secs_f64());
+        let (out, seconds) = (options.out.display().to_string(), start.elapsed().as_secs_f64());
+        let out = one_line(&out);
         let megabytes = summary.file_len as f64 / 1e6;
         eprintln!("smolconv: {out}: {megabytes:.1} MB in {} sections, {seconds:.1} s", summary.sections);
         if let Some(report) = &summary.report {
@@ -76,6 +95,7 @@ fn run_list(json: bool) -> Result<(), Error> {
 fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
     let found = inspect::inspect(blob)?;
     let text = if json { format!("{found:#}\n") } else { inspect::to_text(&found) };
+    let text = if json { escape_json(&text) } else { text.into() };
     print(text.as_bytes())
 }
 
@@ -105,16 +125,9 @@ fn run_verify(blob: &Path, quiet: bool) -> Result<(), Error> {
     let layout = verify::verify(blob, &Progress::new(quiet))?;
     if !quiet {
         let (sections, bytes) = (layout.sections.len(), layout.header.file_len);
-        eprintln!(
-            "smolconv: {}: {sections} sections, {bytes} bytes, all as they were written",
-            blob.display()
-        );
+        let blob = blob.display().to_string();
+        let blob = one_line(&blob);
+        eprintln!("smolconv: {blob}: {sections} sections, {bytes} bytes, all as they were written");
     }
     Ok(())
-}
-
-/// Names from a checkpoint may hold anything; an error stays one line and leaves the terminal alone.
-fn one_line(message: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    message.chars().map(escape).collect()
 }

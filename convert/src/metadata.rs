@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::calibrate::Text;
 use crate::json::Document;
 use crate::quantise::Loss;
+use crate::recommended::Recommended;
 use crate::report::Report;
 use crate::source::Source;
 use crate::tensor_map::Binding;
@@ -25,6 +26,9 @@ pub struct Metadata {
     source_dtypes: BTreeMap<String, u64>,
     /// The files that were read, in the order of their names.
     sources: Vec<SourceRecord>,
+    /// How tokens are best chosen.
+    #[serde(skip_serializing_if = "Recommended::is_empty")]
+    generation: Recommended,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
     #[serde(skip)]
@@ -91,7 +95,13 @@ pub struct SourceRecord {
 
 impl Metadata {
     /// Describes `source`, whose files have these `hashes`, and the `documents` beside it.
-    pub fn new(model_type: String, source: &Source, hashes: &[[u8; 32]], documents: &[Document]) -> Metadata {
+    pub fn new(
+        model_type: String,
+        generation: Recommended,
+        source: &Source,
+        hashes: &[[u8; 32]],
+        documents: &[Document],
+    ) -> Metadata {
         let files = source.files.iter().zip(hashes);
         let mut sources: Vec<_> = files
             .map(|(file, hash)| SourceRecord { name: name(&file.path), bytes: file.len, sha256: hex(hash) })
@@ -112,6 +122,7 @@ impl Metadata {
                 .sum(),
             source_dtypes,
             sources,
+            generation,
             report: None,
             quantisation: None,
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smolrun::format::Layout;
 use smolrun::storage::Storage;
 
+use crate::chat_template;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 
@@ -16,10 +17,13 @@ pub(crate) fn open(path: &Path) -> Result<(Arc<Storage>, Layout)> {
     Ok((Arc::new(storage), layout))
 }
 
-/// Opens the blob at `path` and checks all of its content. Returns how it is laid out.
+/// Opens the blob at `path` and checks all of its content, also that its chat template can be compiled. Returns how it is
+/// laid out.
 pub fn verify(path: &Path, progress: &Progress) -> Result<Layout> {
     let (storage, layout) = open(path)?;
     progress.start("verifying", layout.sections.iter().map(|section| section.entry.length).sum());
     smolrun::verify(&storage, &layout, None, &|bytes| progress.add(bytes)).map_err(Error::blob(path))?;
+    let template = layout.chat_template.clone().map(|range| String::from_utf8_lossy(&storage.bytes()[range]));
+    template.map_or(Ok(()), |template| chat_template::check(path, &template))?;
     Ok(layout)
 }

@@ -58,6 +58,12 @@ impl Weights {
         Weights { mix: Mix::F32, keep: vec![Keep { pattern: "*".into(), dtype }] }
     }
 
+    /// Whether any matrix may become a quantised one.
+    pub fn quantises(&self) -> bool {
+        let is_quantised = matches!(self.mix, Mix::Q8 | Mix::Q4 | Mix::Q3);
+        is_quantised || self.keep.iter().any(|keep| keep.dtype.code_bits().is_some())
+    }
+
     /// Gives every matrix its dtype, and the rare tokens' rows a section of their own where they have another one; refuses
     /// patterns that match none, and dtypes that a matrix cannot have.
     pub fn assign<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Binding<'a>>> {

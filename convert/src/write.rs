@@ -33,7 +33,7 @@ pub enum Content<'a> {
     /// These tensors, as they were quantised before.
     Calibrated(Binding<'a>, Quantised),
     /// What is known once the tensors are packed: the last section, planned empty.
-    Metadata(Metadata),
+    Metadata(Box<Metadata>),
 }
 
 /// A section to be written.
@@ -68,6 +68,7 @@ impl Data {
 }
 
 /// Writes `sections`, which `plan` was made for, to `file` and brings them to the disk. Returns the bytes of the file.
+/// Errors call it `path`.
 ///
 /// This thread packs, with rayon's, what another one hashes and writes. At most three pieces are in memory: one being
 /// packed, one waiting, one being written.

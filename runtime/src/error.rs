@@ -39,6 +39,13 @@ pub enum Error {
         /// `max_position_embeddings`.
         limit: usize,
     },
+    /// A text makes more tokens than there is room for. How many was not counted.
+    TextTooLong {
+        /// Tokens that it makes at least.
+        needed: usize,
+        /// Tokens that there is room for.
+        limit: usize,
+    },
     /// An option or argument has a value it may not have.
     Argument {
         /// Its name.
@@ -83,6 +90,9 @@ impl fmt::Display for Error {
             }
             Error::ContextFull { needed, limit } => {
                 write!(f, "{needed} tokens do not fit the model's context of {limit}")
+            }
+            Error::TextTooLong { needed, limit } => {
+                write!(f, "a text of {needed} tokens or more does not fit the model's context of {limit}")
             }
             Error::Argument { name, expected, found } => {
                 write!(f, "{name}: expected {expected}, found {found}")

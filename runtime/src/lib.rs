@@ -4,15 +4,56 @@
 //! microseconds, and a [`Session`] generates from it:
 //!
 //! ```no_run
+//! use std::io::Write;
+//!
 //! use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
 //!
-//! # fn main() -> smolrun::Result<()> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("tales.bin")?;
-//! let prompt = model.tokenizer().encode("Once upon a time", SpecialTokens::AsText)?;
+//! let prompt = model.tokenizer().encode_prompt("Once upon a time", SpecialTokens::AsText)?;
 //! let mut session = Session::new(&model, SessionOptions::default())?;
 //! for token in session.generate(&prompt, GenerateOptions::default().max_tokens(100))? {
 //!     print!("{}", token?.text);
+//!     std::io::stdout().flush()?;
 //! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A conversation is a list of [`Message`]s, which the checkpoint's own template makes a prompt. Of the next turn's prompt the
+//! session knows all that was said before, and computes only what is new. A [`CancelToken`] ends an answer from anywhere:
+//!
+//! ```no_run
+//! use std::io::Write;
+//!
+//! use smolrun::{CancelToken, GenerateOptions, Message, Model, Sampling, Session, SessionOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[cfg(feature = "chat")] {
+//! let model = Model::open("smol.bin")?;
+//! let mut session = Session::new(&model, SessionOptions::default())?;
+//! let sampling = Sampling { temperature: 0.7, top_p: 0.9, seed: 1, ..Sampling::default() };
+//! let cancel = CancelToken::default(); // `cancel.clone()` goes to a button or a signal handler, which calls `cancel()`
+//!
+//! let mut messages = vec![Message::new("system", "Answer in one sentence.")];
+//! for question in ["What is the capital of France?", "And what is it known for?"] {
+//!     messages.push(Message::new("user", question));
+//!     let prompt = model.encode_chat(&messages)?;
+//!     let kept = session.keep_common_prefix(&prompt);
+//!
+//!     let options = GenerateOptions::default().sampling(sampling.clone()).cancel(&cancel);
+//!     let mut answer = String::new();
+//!     for token in session.generate(&prompt[kept..], options)? {
+//!         let token = token?;
+//!         print!("{}", token.text);
+//!         std::io::stdout().flush()?;
+//!         answer += &token.text;
+//!     }
+//!     println!();
+//!     messages.push(Message::new("assistant", answer)); // what came of it, where it was cancelled
+//!     cancel.reset();
+//! }
+//! # }
 //! # Ok(())
 //! # }
 //! ```
@@ -30,6 +71,7 @@ mod machine;
 mod model;
 mod pool;
 pub mod storage;
+pub mod terminal;
 pub mod tokenizer;
 mod verify;
 

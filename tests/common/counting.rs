@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts what the system's allocator hands out.
 pub struct Counting;
@@ -41,6 +42,12 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(start, layout) }
     }
+}
+
+/// What the tests of one program hold while they look at [`Memory`], which is of the whole program.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was allocated.

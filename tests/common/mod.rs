@@ -9,6 +9,8 @@ mod logits;
 mod models;
 mod programs;
 mod quantised;
+mod running;
+mod saved;
 mod temp_dir;
 mod terminal;
 mod tokenizer;
@@ -24,6 +26,8 @@ pub use self::models::{
 };
 pub use self::programs::{Outcome, program, run};
 pub use self::quantised::Quantised;
+pub use self::running::{Running, within};
+pub use self::saved::SavedSession;
 pub use self::temp_dir::TempDir;
 pub use self::terminal::Terminal;
-pub use self::tokenizer::tokenizer;
+pub use self::tokenizer::{damage, tokenizer};

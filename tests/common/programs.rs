@@ -3,8 +3,14 @@
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::Running;
+
+/// Longest wait for Cargo, which may build everything first, or wait for another one that does.
+const BUILDING: Duration = Duration::from_secs(3600);
 
 /// What a program did.
 #[derive(Debug)]
@@ -19,12 +25,18 @@ pub struct Outcome {
 
 /// Runs `program` (see [`program`]) with `args` until it ends.
 pub fn run<S: AsRef<OsStr>>(name: &str, args: &[S]) -> Outcome {
-    let output = Command::new(program(name)).args(args).output().expect("a built program starts");
-    let Output { status, stdout, stderr } = output;
-    Outcome {
-        code: status.code().unwrap_or(-1),
-        stdout: String::from_utf8(stdout).expect("standard output is UTF-8"),
-        stderr: String::from_utf8(stderr).expect("standard error is UTF-8"),
+    let mut command = Command::new(program(name));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut command).wait_with_output().into()
+}
+
+impl From<Output> for Outcome {
+    fn from(Output { status, stdout, stderr }: Output) -> Outcome {
+        Outcome {
+            code: status.code().unwrap_or(-1),
+            stdout: String::from_utf8(stdout).expect("standard output is UTF-8"),
+            stderr: String::from_utf8(stderr).expect("standard error is UTF-8"),
+        }
     }
 }
 
@@ -60,6 +72,6 @@ fn build() -> PathBuf {
     if let Some(triple) = triple {
         cargo.arg("--target").arg(triple);
     }
-    assert!(cargo.status().expect("cargo starts").success(), "cargo builds the programs");
+    assert!(Running::start_for(BUILDING, &mut cargo).wait().success(), "cargo builds the programs");
     profile_dir
 }

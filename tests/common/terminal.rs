@@ -1,11 +1,11 @@
 //! A terminal with a program in it, by tmux.
 
 use std::path::Path;
-use std::process::{Command, Output};
-use std::thread::sleep;
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::TempDir;
+use super::{Running, TempDir};
 
 /// Longest wait for the screen to show something: a slow machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -20,7 +20,7 @@ impl Terminal {
     /// Runs `program` with `arguments` and these environment variables; when it has ended, the screen says `exit code N`.
     ///
     /// # Panics
-    /// If there is no tmux.
+    /// If there is no tmux: apt-get install tmux.
     pub fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         let terminal = Terminal { temp: TempDir::new() };
         // An interrupt is for the program; the shell around it stays to tell how it ended.
@@ -39,6 +39,14 @@ impl Terminal {
     pub fn type_text(&self, text: &str) {
         run(self.tmux().args(["send-keys", "-l", "--", text]));
     }
+
+    /// Types these bytes, which need be no text.
+    pub fn type_bytes(&self, bytes: &[u8]) {
+        run(self.tmux().args(["send-keys", "-H"]).args(bytes.iter().map(|byte| format!("{byte:02x}"))));
+    }
+
+    /// Closes it, as when somebody closes its window: what runs in it gets SIGHUP.
+    pub fn close(self) {}
 
     /// Presses a key by tmux's name for it, such as `Enter`, `Up` or `C-c`.
     pub fn press(&self, key: &str) {
@@ -86,12 +94,19 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = self.tmux().arg("kill-server").output();
+        let mut tmux = self.tmux();
+        // In a thread of its own, where a failure does not come on top of the one that may be under way.
+        let _ = thread::spawn(move || output(tmux.arg("kill-server"))).join();
     }
 }
 
 fn run(tmux: &mut Command) -> Output {
-    let output = tmux.output().expect("tmux is needed, and is not there: apt-get install tmux");
+    let output = output(tmux);
     assert!(output.status.success(), "{tmux:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
+}
+
+fn output(tmux: &mut Command) -> Output {
+    tmux.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start_for(PATIENCE, tmux).wait_with_output()
 }

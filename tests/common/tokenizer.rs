@@ -32,3 +32,30 @@ pub fn tokenizer(tables: &TokenizerTables) -> Tokenizer {
     let storage = Storage::from_bytes(&bytes).expect("memory for the tokenizer's tables");
     Tokenizer::from_sections(Arc::new(storage), sections, tables.token_offsets.len() - 1)
 }
+
+/// Writes a number into any one of `tables`, as `bits`, random ones, say.
+pub fn damage(tables: &mut TokenizerTables, bits: &mut impl FnMut() -> u64) {
+    let value = (bits() >> (bits() % 64)) as u32;
+    let mut below = |end: usize| (bits() % end as u64) as usize;
+    let mut hit = |words: &mut [u32]| {
+        if !words.is_empty() {
+            words[below(words.len())] = value;
+        }
+    };
+    match value % 8 {
+        0 => hit(&mut tables.token_offsets),
+        1 => hit(&mut tables.byte_tokens),
+        2 => hit(tables.merges.as_flattened_mut()),
+        3 => hit(tables.added_tokens.as_flattened_mut()),
+        4 => hit(tables.char_tokens.as_flattened_mut()),
+        5 => hit(&mut tables.whole_words),
+        6 => hit(&mut tables.prompt_prefix),
+        _ if tables.stages.is_empty() => {}
+        _ => {
+            let stage = below(tables.stages.len());
+            let stage = &mut tables.stages[stage];
+            let at = below(stage.len());
+            stage[at] = value as u8;
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use js_sys::{Array, Object, Reflect};
 use smolrun::storage::Storage;
-use smolrun::{Generation, Kernels, Message, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{ChatOptions, Generation, Kernels, Message, Model, Session, SessionOptions, SpecialTokens};
 use wasm_bindgen::prelude::*;
 
 use crate::blob::BlobBuffer;
@@ -82,7 +82,8 @@ impl Engine {
     /// The tokens of a text to be continued. An empty one is the beginning of a text.
     #[wasm_bindgen(js_name = encodePrompt)]
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, JsValue> {
-        let ids = self.model.tokenizer().encode_prompt(text, SpecialTokens::AsText).map_err(to_js)?;
+        let (tokenizer, limit) = (self.model.tokenizer(), self.session.most_tokens());
+        let ids = tokenizer.encode_prompt_within(text, SpecialTokens::AsText, limit).map_err(to_js)?;
         Ok(if ids.is_empty() { self.model.config().bos_token_id.into_iter().collect() } else { ids })
     }
 
@@ -91,7 +92,8 @@ impl Engine {
     pub fn encode_chat(&self, roles: Vec<String>, contents: Vec<String>) -> Result<Vec<u32>, JsValue> {
         let messages: Vec<_> =
             roles.into_iter().zip(contents).map(|(role, content)| Message::new(role, content)).collect();
-        self.model.encode_chat(&messages).map_err(to_js)
+        let options = ChatOptions::default().max_tokens(self.session.most_tokens());
+        self.model.encode_chat_with(&messages, &options).map_err(to_js)
     }
 
     /// The logits after `ids`.

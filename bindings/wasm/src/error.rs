@@ -23,7 +23,7 @@ fn code(error: &Error) -> &'static str {
     match error {
         Error::Format(_) | Error::NotFinite => "BAD_BLOB",
         Error::OutOfMemory { .. } => "OUT_OF_MEMORY",
-        Error::ContextFull { .. } => "CONTEXT_FULL",
+        Error::ContextFull { .. } | Error::TextTooLong { .. } => "CONTEXT_FULL",
         Error::Argument { .. } | Error::TokenId { .. } => "BAD_ARGUMENT",
         Error::Template { .. } => "CHAT_TEMPLATE",
         _ => "BUG", // files, threads and saved sessions: there are none here

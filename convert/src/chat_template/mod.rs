@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
+use smolrun::ChatTemplate;
 
 use crate::error::{Error, Result};
 use crate::json::Document;
@@ -33,6 +34,11 @@ pub fn read(jinja: Option<&Document>, tokenizer_config: Option<&Document>) -> Re
     prepare(path, template, tokenizer_config).map(Some)
 }
 
+/// Whether the runtime can compile the `template` of the file at `path`.
+pub fn check(path: &Path, template: &str) -> Result<()> {
+    ChatTemplate::new(template).map(drop).map_err(|error| Error::file(path, error.to_string()))
+}
+
 fn in_tokenizer_config(config: &Document) -> Result<Option<String>> {
     let fields = config.fields()?;
     let expected = "a string or a list of objects with name and template";
@@ -48,9 +54,9 @@ fn prepare(path: &Path, template: String, tokenizer_config: Option<&Document>) -
         let way_out = "an empty chat_template.jinja beside the weights leaves the template out";
         Error::file(path, format!("chat_template: {problem}; {way_out}"))
     };
-    let names = check::names(&template).map_err(refuse)?;
+    let compiled = check::compile(&template).map_err(refuse)?;
     let template = match tokenizer_config {
-        Some(config) => tokens::declare(&names.variables, &config.fields()?)? + &template,
+        Some(config) => tokens::declare(&compiled.names().collect(), &config.fields()?)? + &template,
         None => template,
     };
     check::render(&template).map_err(refuse)?;

@@ -16,6 +16,10 @@ pub use self::safetensors::MAX_HEADER_LEN;
 use crate::error::{Error, Result};
 use crate::json::Document;
 use crate::lora::Delta;
+use crate::mistaken::{self, Sort};
+
+/// Most tensors of a checkpoint; a model of a thousand layers has about ten thousand.
+const MAX_TENSORS: usize = 1 << 16;
 
 /// One file with tensors.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ impl Source {
     /// Reads the headers of the checkpoint at `path`: a `.safetensors` file, an index of such files, or a GGUF file.
     pub fn open(path: &Path) -> Result<Source> {
         if path.extension().is_some_and(|extension| extension == "json") {
-            return shards::open(path);
+            return mistaken::or_named(shards::open(path), path, Sort::Index);
         }
         let mut source = Source::empty();
         if gguf::is_gguf(path)? {
@@ -80,7 +84,7 @@ impl Source {
             source.add(file, tensors)?;
             source.gguf = Some(metadata);
         } else {
-            source.add_safetensors(path)?;
+            mistaken::or_named(source.add_safetensors(path), path, Sort::SafeTensors)?;
         }
         Ok(source)
     }
@@ -104,6 +108,12 @@ impl Source {
     /// Adds a file with its tensors; none of them may be there already.
     fn add(&mut self, file: SourceFile, tensors: Vec<Tensor>) -> Result<()> {
         let path = file.path.clone();
+        let found = self.tensors.len() + tensors.len();
+        if found > MAX_TENSORS {
+            let problem =
+                format!("expected at most {MAX_TENSORS} tensors in all files, found {found} with this one's");
+            return Err(Error::file(&path, problem));
+        }
         self.files.push(file);
         for tensor in tensors {
             if let Some(other) = self.tensors.get(&tensor.name) {
@@ -134,7 +144,8 @@ pub fn find(path: &Path) -> Result<PathBuf> {
     let names = ["model.safetensors", "model.safetensors.index.json"];
     let mut found = names.iter().map(|name| path.join(name)).filter(|path| path.exists());
     found.next().ok_or_else(|| {
-        Error::file(path, format!("expected {} or {} in this directory, found neither", names[0], names[1]))
+        let advice = mistaken::in_directory(path);
+        Error::file(path, format!("expected {} or {} in this directory, found {advice}", names[0], names[1]))
     })
 }
 

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use safetensors::tensor::Metadata;
 
-use super::{SourceFile, Tensor, read_exact_at};
+use super::{MAX_TENSORS, SourceFile, Tensor, read_exact_at};
 use crate::error::{Error, Result};
-use crate::json::open_regular;
+use crate::json::{Count, open_regular};
 
-/// Longest header that the format allows.
-pub const MAX_HEADER_LEN: u64 = 100_000_000;
+/// Longest header that is read. The format allows 100,000,000 bytes; the largest models there are have a tenth of this.
+pub const MAX_HEADER_LEN: u64 = 64 << 20;
+/// Most JSON values of a header: for each tensor there are about eight.
+const MAX_VALUES: usize = 1 << 20;
 /// Bytes of the length before the header.
 const LEN_BYTES: u64 = 8;
 
@@ -33,6 +35,7 @@ pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>
     }
     let mut header = vec![0; header_len as usize];
     read_exact_at(&file, &mut header, LEN_BYTES).map_err(Error::io(path))?;
+    check_size(&header).map_err(&wrong)?;
     let metadata: Metadata =
         serde_json::from_slice(&header).map_err(|error| wrong(format!("header: {error}")))?;
     let data_start = LEN_BYTES + header_len;
@@ -55,4 +58,16 @@ pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>
     });
     let tensors = tensors.collect();
     Ok((SourceFile { path: path.to_owned(), len, data_start, file }, tensors))
+}
+
+/// What is wrong with a header that would take hundreds of megabytes when parsed.
+fn check_size(header: &[u8]) -> std::result::Result<(), String> {
+    let Count { values, outermost } = Count::of(header);
+    let entries = MAX_TENSORS + 1; // the metadata may be one
+    let wrong = |what, most, found| Err(format!("header: expected at most {most} {what}, found {found}"));
+    match (outermost > entries, values > MAX_VALUES) {
+        (true, _) => wrong("entries", entries, outermost),
+        (_, true) => wrong("JSON values", MAX_VALUES, values),
+        _ => Ok(()),
+    }
 }

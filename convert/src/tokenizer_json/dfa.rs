@@ -255,6 +255,52 @@ mod tests {
         assert_eq!(dfa.start, 1);
     }
 
+    /// Far from where a reader gives up: no stage reads much past the ends of its matches, whatever the text is.
+    #[test]
+    fn no_stage_reads_far_ahead() {
+        const PARTS: [&str; 12] = [" ", " ", "\n", "\r", "\u{3000}", "a", "é", "1", "-", "'", "'l", "日"];
+        let stages =
+            [Stage::Gpt2, Stage::Llama3, Stage::Qwen2, Stage::IndividualDigits, Stage::Digits, Stage::Spaces];
+        let mut random = 1u64;
+        for stage in stages {
+            let bytes = compile(stage).unwrap();
+            let bytes: Vec<u16> =
+                bytes.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]])).collect();
+            let dfa = Dfa::parse(bytemuck::cast_slice(&bytes)).unwrap();
+            for round in 0..300 {
+                let mut next = |end: usize| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (random >> 33) as usize % end
+                };
+                let (first, count, most) = (next(12), 1 + next(12), 1 + next(40));
+                let pieces = (0..200).map(|_| PARTS[(first + next(count)) % 12].repeat(1 + next(most)));
+                let text: String = pieces.collect();
+                let (mut at, mut ahead) = (0, 0);
+                while at < text.len() {
+                    let (end, read) = read_match(&dfa, &text.as_bytes()[at..]);
+                    ahead += read - end;
+                    at += end.max(1);
+                }
+                assert!(ahead <= 4 * text.len(), "{stage:?}, round {round}: {ahead} for {}", text.len());
+            }
+        }
+    }
+
+    /// The end of the match at the start of `text`, and the bytes that are read to find it.
+    fn read_match(dfa: &Dfa, text: &[u8]) -> (usize, usize) {
+        let (mut state, mut end) = (dfa.start, 0);
+        for (index, &byte) in text.iter().enumerate() {
+            state = dfa.step(state, byte).unwrap();
+            if state == DEAD {
+                return (end, index + 1);
+            }
+            if dfa.accepts(state).unwrap() {
+                end = index + 1;
+            }
+        }
+        (end, text.len())
+    }
+
     #[test]
     fn what_is_no_regex_is_an_error() {
         assert!(compile_pattern("(", TrailingSpace::Stays).is_err());

@@ -8,6 +8,13 @@ use std::fmt;
 pub enum TokenizerError {
     /// It is not JSON, or a field has another type than expected.
     Json(serde_json::Error),
+    /// It holds more than any tokenizer.
+    TooLarge {
+        /// Most JSON values that it may hold.
+        expected: usize,
+        /// Those that it holds.
+        found: usize,
+    },
     /// It asks for something that the runtime's tokenizer does not do.
     Unsupported {
         /// Path of the field.
@@ -61,6 +68,9 @@ impl fmt::Display for TokenizerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(error) => error.fmt(f),
+            Self::TooLarge { expected, found } => {
+                write!(f, "expected at most {expected} JSON values, found {found}")
+            }
             Self::Unsupported { field, supported, found } => {
                 write!(f, "{field}: {found} is not supported, only {supported}")
             }

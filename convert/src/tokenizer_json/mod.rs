@@ -18,6 +18,8 @@ mod whole_words;
 
 use smolrun::format::TextRules;
 
+use crate::json::Count;
+
 pub use self::error::TokenizerError;
 use self::json::{Content, Settings};
 use self::settings::Pipeline;
@@ -50,8 +52,20 @@ pub struct TokenizerTables {
     pub token_count: usize,
 }
 
+/// Most JSON values of a tokenizer: four times those of 256,000 tokens with twice as many merges.
+const MAX_VALUES: usize = 1 << 23;
+
+/// Refuses what would take gigabytes when parsed.
+fn check_size(json: &[u8]) -> Result<(), TokenizerError> {
+    match Count::of(json).values {
+        0..=MAX_VALUES => Ok(()),
+        found => Err(TokenizerError::TooLarge { expected: MAX_VALUES, found }),
+    }
+}
+
 /// Compiles the content of a `tokenizer.json` for a model whose embedding has `vocab_size` rows.
 pub fn compile(json: &[u8], vocab_size: usize) -> Result<TokenizerTables, TokenizerError> {
+    check_size(json)?;
     let settings: Settings = serde_json::from_slice(json)?;
     let Pipeline { alphabet, rules, stages, ignore_merges, prompt_prefix } = settings::check(&settings)?;
     let content: Content = serde_json::from_slice(json)?;

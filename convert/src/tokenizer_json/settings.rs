@@ -10,6 +10,10 @@ use super::error::TokenizerError;
 use super::json::{Component, ModelSettings, Settings};
 use super::{decoder, normalizer, post_processor, pre_tokenizer};
 
+/// Stages of a pre-tokenizer: several times those of any that is known. Each is a section of the blob, and another walk over
+/// every text.
+const MAX_STAGES: usize = 16;
+
 /// A supported tokenizer, but for its vocabulary.
 #[derive(Debug)]
 pub(super) struct Pipeline {
@@ -45,6 +49,10 @@ pub(super) fn check(settings: &Settings) -> Result<Pipeline, TokenizerError> {
         }
         Alphabet::Metaspace => pre_tokenizer::metaspace(settings.pre_tokenizer.as_ref())?,
     };
+    if stages.len() > MAX_STAGES {
+        let field = "pre_tokenizer.pretokenizers";
+        return Err(TokenizerError::unsupported(field, format!("up to {MAX_STAGES} stages"), stages.len()));
+    }
     let writes_spaces = normalizing.has(TextRules::NORMALIZE_SPACE) || cutting.has(TextRules::METASPACE);
     if alphabet == Alphabet::Metaspace && !writes_spaces {
         let supported = "Metaspace, or a normalizer that replaces spaces";

@@ -201,6 +201,14 @@ fn looked_for(
     rules: TextRules,
     field: impl Fn() -> String,
 ) -> Result<Cow<'_, str>, TokenizerError> {
+    if added.content.len() > AddedToken::MAX_LEN {
+        let expected = format!("a text of at most {} bytes", AddedToken::MAX_LEN);
+        return Err(TokenizerError::unsupported(
+            field(),
+            expected,
+            format!("one of {}", added.content.len()),
+        ));
+    }
     if !added.normalized || added.content.is_empty() {
         return Ok(Cow::Borrowed(&added.content));
     }

@@ -18,6 +18,8 @@ pub struct AddedToken {
 }
 
 impl AddedToken {
+    /// Most bytes of a token's text: from each place of a text, so many are looked at. Those of real tokens have up to 93.
+    pub const MAX_LEN: usize = 256;
     /// Flag: a control token, found in text only where the caller asks for it.
     pub const SPECIAL: u32 = 1;
     /// Flag: takes the white space to its left along.

@@ -10,6 +10,10 @@ use super::layout::Kind;
 
 /// The state from which nothing is accepted any more.
 pub const DEAD: u16 = 0;
+/// How many bytes a stage may read past the ends of its matches, all together, for each byte of its text. Real patterns read
+/// less than 4: Llama 3's looks for another newline to the end of white space. Without a limit a hostile one reads the whole
+/// text from every place in it.
+pub const MAX_LOOK_AHEAD: usize = 64;
 /// Flag: a match that ends in white space is GPT-2's `\s+(?!\S)|\s+`, see [`Dfa::splits_trailing_space`].
 const FLAG_TRAILING_SPACE: u32 = 1;
 /// Flag, beside the other: but not one that ends in CR or LF, which another alternative matched.

@@ -24,7 +24,7 @@ use std::ops::Range;
 
 pub use self::added_token::AddedToken;
 pub use self::config::Config;
-pub use self::dfa::{DEAD, Dfa};
+pub use self::dfa::{DEAD, Dfa, MAX_LOOK_AHEAD};
 pub use self::directory::{Entry, Section};
 pub use self::dtype::Dtype;
 pub use self::error::{FormatError, Place};

@@ -13,38 +13,52 @@
 //! | 24 | 4 | 1 if a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)), else 0 |
 //! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
+//!
+//! Where tokens were forgotten there are more than the first block holds, 256, and where some were rounded there is one at
+//! least.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
 use super::Session;
 use crate::error::{Error, Result};
-use crate::model::{BlockSum, Fast, KvDtype};
+use crate::model::{BlockSum, Fast, KvDtype, Overflow};
 
 /// How often this process saved a session: so that no two write the same temporary file.
 static SAVES: AtomicU64 = AtomicU64::new(0);
 
-const MAGIC: [u8; 8] = *b"SMOLKV\r\n";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 64;
 const SUM_LEN: usize = size_of::<BlockSum>();
 const HASH_LEN: usize = 32;
 
 impl Session {
-    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first.
+    /// What a file that [`Session::save`] wrote begins with.
+    pub const SAVED_MAGIC: [u8; 8] = *b"SMOLKV\r\n";
+
+    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first. Nobody else may
+    /// read it: the tokens in it are somebody's text.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}-{}.tmp", std::process::id(), SAVES.fetch_add(1, Ordering::Relaxed)));
-        let result = self.write(Path::new(&temporary)).and_then(|()| fs::rename(&temporary, path));
-        result.map_err(|source| {
-            let _ = fs::remove_file(&temporary); // where even that fails, the first error is the one to tell
-            Error::Io { path: path.into(), source }
-        })
+        let result = target(path).and_then(|target| {
+            let temporary = beside(&target);
+            let result = self.write(&temporary).and_then(|()| fs::rename(&temporary, &target));
+            result.inspect_err(|_| {
+                let _ = fs::remove_file(&temporary); // where even that fails, the first error is the one to tell
+            })
+        });
+        result.map_err(|source| Error::Io { path: path.into(), source })
+    }
+
+    /// Tells whether [`Session::save`] could write to `path` now, as far as that can be known before.
+    pub fn check_save(path: impl AsRef<Path>) -> io::Result<()> {
+        let temporary = beside(&target(path.as_ref())?);
+        create(&temporary)?;
+        fs::remove_file(&temporary)
     }
 
     /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
@@ -71,7 +85,7 @@ impl Session {
         head.extend(self.forward.sum_cache().iter().flat_map(|sum| sum.to_le_bytes()));
         let hash = Sha256::digest(&head);
         head.extend(hash);
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(create(path)?);
         file.write_all(&head)?;
         self.forward.write_cache(&mut file)?;
         file.into_inner()?.sync_all()
@@ -79,7 +93,7 @@ impl Session {
 
     fn header(&self) -> [u8; HEADER_LEN] {
         let mut header = [0; HEADER_LEN];
-        header[..8].copy_from_slice(&MAGIC);
+        header[..8].copy_from_slice(&Session::SAVED_MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
         header[12..16].copy_from_slice(&dtype_code(self.forward.kv_dtype()).to_le_bytes());
         header[16..20].copy_from_slice(&(self.position() as u32).to_le_bytes());
@@ -90,6 +104,9 @@ impl Session {
     }
 
     fn read(&mut self, path: &Path) -> Checked<()> {
+        if !fs::metadata(path)?.is_file() {
+            return Err(content("expected a regular file".into()));
+        }
         let mut file = File::open(path)?;
         let found = file.metadata()?.len();
         if found < HEADER_LEN as u64 {
@@ -133,14 +150,15 @@ impl Session {
         Ok(())
     }
 
-    /// The number of tokens, whether some were forgotten, and whether a fast session rounded.
+    /// The number of tokens, whether some were forgotten, and whether a fast session rounded: each field by itself, then
+    /// against the model, this session and the other fields.
     fn check_header(&self, head: &[u8]) -> Checked<(usize, bool, bool)> {
         let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let limit = self.model().config().max_position_embeddings;
         let kept = self.forward.kv_dtype();
         let (count, gap, rounded) = (number(16) as usize, number(20), number(24));
         let checks = [
-            (head[..8] == MAGIC, "it does not begin as one".to_owned()),
+            (head[..8] == Session::SAVED_MAGIC, "it does not begin as one".to_owned()),
             (number(8) == VERSION, format!("version: expected {VERSION}, found {}", number(8))),
             (
                 head[32..64] == self.model().layout().header.directory_sha256,
@@ -154,8 +172,21 @@ impl Session {
                 rounded == 0 || self.fast() != Fast::Off,
                 "a fast session rounded its keys and values, and this one is exact".to_owned(),
             ),
+            (
+                rounded == 0 || self.fast() != Fast::NoBf16,
+                "a fast session rounded its keys and values, and the blob has no matrix to do that with"
+                    .to_owned(),
+            ),
             (count <= limit, format!("{count} tokens are more than the context's {limit}")),
             (gap <= 1 && rounded <= 1 && number(28) == 0, "a field that is 0 or 1 is neither".to_owned()),
+            (
+                gap == 0 || count > Overflow::STEP && limit >= 2 * Overflow::STEP,
+                format!(
+                    "tokens were forgotten after the first {}: expected more than these, found {count}",
+                    Overflow::STEP
+                ),
+            ),
+            (rounded == 0 || count > 0, "keys and values were rounded, and there are none".to_owned()),
         ];
         match checks.into_iter().find(|(is_right, _)| !is_right) {
             Some((_, problem)) => Err(content(problem)),
@@ -173,6 +204,33 @@ impl Session {
             None => Ok(tokens),
         }
     }
+}
+
+/// The file that is to be written: what a link leads to, never the link, and nothing but a regular file.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Ok(target) if !target.is_file() => Err(io::Error::other("expected a regular file")),
+        Ok(target) => Ok(target),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A temporary file's name beside `path`, which no other process and no other call takes.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-{}.tmp", std::process::id(), SAVES.fetch_add(1, Ordering::Relaxed)));
+    name.into()
+}
+
+/// A new file that nobody else may read, in the place of what a killed process of the same number left.
+fn create(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 fn dtype_code(dtype: KvDtype) -> u32 {

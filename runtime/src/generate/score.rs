@@ -4,6 +4,7 @@ use super::Session;
 use super::logprobs::LogSoftmax;
 use super::sampler::first_largest;
 use crate::error::{Error, Result};
+use crate::tokenizer::SpecialTokens;
 
 /// What [`Session::score`] says of a continuation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct Score {
     /// The sum of its tokens' log-probabilities, each given all before it.
     pub logprob: f64,
-    /// How many tokens it has.
+    /// How many tokens were scored: those of the continuation, one at least.
     pub tokens: usize,
     /// Whether each of them is the likeliest in its place: what greedy generation would have said.
     pub is_greedy: bool,
@@ -21,8 +22,12 @@ impl Session {
     /// Scores each of `continuations` after `context`, of which there is at least one token.
     ///
     /// The sequence becomes `context`; what it has in common with the one before is not computed again, and `context`
-    /// is computed once for all of them.
+    /// is computed once for all of them. A continuation without tokens is an error: certain as it is, it would be likelier
+    /// than any other.
     pub fn score(&mut self, context: &[u32], continuations: &[&[u32]]) -> Result<Vec<Score>> {
+        if let Some(index) = continuations.iter().position(|tokens| tokens.is_empty()) {
+            return Err(no_tokens(format!("none in number {}", index + 1)));
+        }
         let kept = self.keep_common_prefix(context);
         let first = finite(self.feed(&context[kept..])?)?.to_vec();
         let mut scores = Vec::with_capacity(continuations.len());
@@ -34,10 +39,47 @@ impl Session {
         Ok(scores)
     }
 
+    /// Scores each of `continuations` as a text that follows the text `context`, in which control tokens are text.
+    ///
+    /// Context and continuation are encoded together, and cut as evaluation harnesses cut them: where the context alone
+    /// would end, once the blanks at its end belong to the continuation. Where the two merge into one token, as `un` and
+    /// `able` may, the continuation begins with that token: at the first that differs from those of the context alone.
+    /// [`Score::tokens`] says how many there are. Where nothing is left before them, the token that begins a text is.
+    pub fn score_texts(&mut self, context: &str, continuations: &[impl AsRef<str>]) -> Result<Vec<Score>> {
+        let cut = |continuation: &_| self.cut(context, AsRef::as_ref(continuation));
+        let pairs = continuations.iter().map(cut).collect::<Result<Vec<_>>>()?;
+        let mut scores = Vec::with_capacity(pairs.len());
+        // Nearly always one group: a context's tokens rarely depend on what follows.
+        for group in pairs.chunk_by(|a, b| a.0 == b.0) {
+            let continuations: Vec<&[u32]> = group.iter().map(|pair| &pair.1[..]).collect();
+            scores.extend(self.score(&group[0].0, &continuations)?);
+        }
+        Ok(scores)
+    }
+
+    /// The tokens of a context and of what follows it.
+    fn cut(&self, context: &str, continuation: &str) -> Result<(Vec<u32>, Vec<u32>)> {
+        let (model, most) = (self.model(), self.most_tokens().saturating_add(1)); // the last one is not fed
+        let encode = |text: &str| model.tokenizer().encode_within(text, SpecialTokens::AsText, most);
+        let mut tokens = encode(&[context, continuation].concat())?;
+        let alone = encode(context.trim_end())?;
+        let common = tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count();
+        let continuation = tokens.split_off(common);
+        if continuation.is_empty() {
+            return Err(no_tokens("one without".into()));
+        }
+        if tokens.is_empty() {
+            tokens.extend(model.config().bos_token_id);
+        }
+        Ok((tokens, continuation))
+    }
+
     /// Scores `continuation` after the sequence so far, whose last logits are `first`.
     fn score_one(&mut self, first: &[f32], continuation: &[u32]) -> Result<Score> {
         let mut score = Score { logprob: 0.0, tokens: continuation.len(), is_greedy: true };
-        let Some((&last, before)) = continuation.split_last() else { return Ok(score) };
+        let Some((&last, before)) = continuation.split_last() else {
+            return Err(no_tokens("one without".into()));
+        };
         let vocab_size = first.len();
         if last as usize >= vocab_size {
             return Err(Error::TokenId { id: last, vocab_size });
@@ -60,6 +102,11 @@ impl Session {
         }
         if is_finite { Ok(score) } else { Err(Error::NotFinite) }
     }
+}
+
+/// There is a continuation with nothing to score.
+fn no_tokens(found: String) -> Error {
+    Error::Argument { name: "continuations", expected: "a token at least in each".into(), found }
 }
 
 impl Score {

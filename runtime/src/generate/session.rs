@@ -175,6 +175,13 @@ impl Session {
         Generator::new(self, prompt, options)
     }
 
+    /// Most tokens that the sequence can be fed from its start: those of the model's context, or any number if it goes on past
+    /// that ([`Overflow::Slide`]). It is what to encode a prompt within, see
+    /// [`Tokenizer::encode_prompt_within`](crate::Tokenizer::encode_prompt_within).
+    pub fn most_tokens(&self) -> usize {
+        self.forward.most_tokens()
+    }
+
     /// Whether nothing can be appended.
     pub(super) fn is_full(&self) -> bool {
         self.forward.is_full()

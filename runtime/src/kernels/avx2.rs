@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::quantised::Group;
-use super::simd::{Block, Integers, Simd, entries};
+use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
 use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this processor has AVX2, FMA and F16C.
@@ -28,6 +28,7 @@ impl Simd for Avx2 {
 
     /// 12 sums, two registers of weights and one of input are 15 of the 16 registers.
     const BLOCK: Block = Block::Rows6;
+    const WIDENS: bool = false;
     const STREAMS: usize = 4;
 
     #[inline(always)]
@@ -77,6 +78,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn mul(self, lanes: [__m256; 2], other: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_mul_ps(lanes[0], other[0]), _mm256_mul_ps(lanes[1], other[1])] }
+    }
+
+    #[inline(always)]
     fn fma(self, sums: [__m256; 2], weights: [__m256; 2], x: f32) -> [__m256; 2] {
         // SAFETY: see above.
         unsafe {
@@ -88,18 +95,10 @@ impl Simd for Avx2 {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 32 bytes of 64, from their start or their middle, or 8 of 16.
-impl Integers for Avx2 {
+impl Bytes for Avx2 {
     const PARTS: usize = 1;
 
-    type OneRow = Self;
     type Bytes = [__m256i; 2];
-    type Words = [__m256i; 2];
-    type Sums = [__m256i; 2];
-
-    #[inline(always)]
-    fn one_row(self) -> Self {
-        self
-    }
 
     #[inline(always)]
     fn bytes(self, from: &Group, _: usize) -> [__m256i; 2] {
@@ -150,63 +149,12 @@ impl Integers for Avx2 {
     }
 
     #[inline(always)]
-    fn look_up(self, values: &[i8; 16], bytes: [__m256i; 2]) -> [__m256i; 2] {
+    fn look_up(self, values: &[u8; 16], bytes: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe {
             let values = _mm256_broadcastsi128_si256(_mm_loadu_si128(values.as_ptr().cast()));
             [_mm256_shuffle_epi8(values, bytes[0]), _mm256_shuffle_epi8(values, bytes[1])]
         }
-    }
-
-    #[inline(always)]
-    fn words(self, bytes: [__m256i; 2]) -> [[__m256i; 2]; 2] {
-        // SAFETY: see above.
-        unsafe {
-            let upper = _mm256_set1_epi16(-1 << 8);
-            [
-                [_mm256_slli_epi16::<8>(bytes[0]), _mm256_slli_epi16::<8>(bytes[1])],
-                [_mm256_and_si256(bytes[0], upper), _mm256_and_si256(bytes[1], upper)],
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> [__m256i; 2] {
-        // SAFETY: see above.
-        unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[8..].as_ptr().cast())] }
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: [__m256i; 2], to: &mut [[i16; 2]; LANES], _: usize) {
-        // SAFETY: see above.
-        unsafe {
-            _mm256_storeu_si256(to.as_mut_ptr().cast(), words[0]);
-            _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), words[1]);
-        }
-    }
-
-    #[inline(always)]
-    fn no_sums(self) -> [__m256i; 2] {
-        // SAFETY: see above.
-        unsafe { [_mm256_setzero_si256(); 2] }
-    }
-
-    #[inline(always)]
-    fn add_products(self, sums: [__m256i; 2], words: [__m256i; 2], x: [i16; 2]) -> [__m256i; 2] {
-        // SAFETY: see above.
-        unsafe {
-            let x = _mm256_set1_epi32(bytemuck::cast(x));
-            [
-                _mm256_add_epi32(sums[0], _mm256_madd_epi16(words[0], x)),
-                _mm256_add_epi32(sums[1], _mm256_madd_epi16(words[1], x)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn set_floats(self, floats: &mut [__m256; 2], _: usize, sums: [__m256i; 2]) {
-        // SAFETY: see above.
-        *floats = unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] };
     }
 
     #[inline(always)]
@@ -218,10 +166,81 @@ impl Integers for Avx2 {
             [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
         }
     }
+}
+
+// SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+// touches 32 bytes of 64, from their start or their middle.
+/// Values are multiplied as words: the instruction for bytes adds two products in 16 bits, and so takes more steps.
+impl Integers for Avx2 {
+    const ENCODING: Encoding = Encoding::Words;
+    const UNSIGNED: bool = false;
+    const ROWS: usize = 3;
+    const STORED_ROWS: usize = 4;
+
+    type OneRow = Self;
+    type Factors = [__m256i; 2];
+    type Stored = [[[i16; 2]; LANES]; 2];
+    type Sums = [__m256i; 2];
+
+    const NOTHING_STORED: Self::Stored = [[[0; 2]; LANES]; 2];
 
     #[inline(always)]
-    fn mul(self, lanes: [__m256; 2], other: [__m256; 2]) -> [__m256; 2] {
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn factors(self, values: [__m256i; 2], half: usize) -> [__m256i; 2] {
         // SAFETY: see above.
-        unsafe { [_mm256_mul_ps(lanes[0], other[0]), _mm256_mul_ps(lanes[1], other[1])] }
+        unsafe {
+            let upper = _mm256_set1_epi16(-1 << 8);
+            match half {
+                0 => [_mm256_slli_epi16::<8>(values[0]), _mm256_slli_epi16::<8>(values[1])],
+                _ => [_mm256_and_si256(values[0], upper), _mm256_and_si256(values[1], upper)],
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> [__m256i; 2] {
+        let from = &from[half];
+        // SAFETY: see above.
+        unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[8..].as_ptr().cast())] }
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: [__m256i; 2], to: &mut [[[i16; 2]; LANES]; 2], _: usize) {
+        for (half, to) in to.iter_mut().enumerate() {
+            let words = self.factors(values, half);
+            // SAFETY: see above.
+            unsafe {
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), words[0]);
+                _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), words[1]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, _: &RoundedBlock) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [__m256i; 2], words: [__m256i; 2], x: i32, _: usize) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let x = _mm256_set1_epi32(x);
+            [
+                _mm256_add_epi32(sums[0], _mm256_madd_epi16(words[0], x)),
+                _mm256_add_epi32(sums[1], _mm256_madd_epi16(words[1], x)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut [__m256; 2], _: usize, sums: [__m256i; 2]) {
+        // SAFETY: see above.
+        *floats = unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] };
     }
 }

@@ -3,15 +3,16 @@
 use std::arch::x86_64::*;
 
 use super::quantised::Group;
-use super::simd::{Block, Integers, Simd, entries};
+use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
 use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
-/// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them.
+/// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
+/// four bytes, which multiply two parts of 12-bit activations as they are, where words have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const VNNI: bool>(());
 
-impl Avx512 {
-    pub(super) fn detect() -> Option<Avx512> {
+impl Avx512<false> {
+    pub(super) fn detect() -> Option<Self> {
         let has_all = is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -21,16 +22,30 @@ impl Avx512 {
     }
 }
 
-entries!(Avx512, "fma,avx512f,avx512bw,avx512dq,avx512vl");
+impl Avx512<true> {
+    pub(super) fn detect() -> Option<Self> {
+        let Avx512(()) = Avx512::<false>::detect()?;
+        is_x86_feature_detected!("avx512vnni").then_some(Avx512(()))
+    }
+
+    /// The same without VNNI.
+    pub(super) fn plain(self) -> Avx512<false> {
+        Avx512(())
+    }
+}
+
+entries!(Avx512<false>, "fma,avx512f,avx512bw,avx512dq,avx512vl");
+entries!(Avx512<true>, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches an array of 16 elements.
-impl Simd for Avx512 {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type Lanes = __m512;
 
     /// 24 sums, two registers of weights and one of input: enough chains to hide the latency of the two multipliers, and
     /// only 14 loads for 24 multiplications.
     const BLOCK: Block = Block::Rows12Panels2;
+    const WIDENS: bool = false;
     const STREAMS: usize = 4;
 
     #[inline(always)]
@@ -68,6 +83,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn mul(self, lanes: __m512, other: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_ps(lanes, other) }
+    }
+
+    #[inline(always)]
     fn fma(self, sums: __m512, weights: __m512, x: f32) -> __m512 {
         // SAFETY: see above.
         unsafe { _mm512_fmadd_ps(weights, _mm512_set1_ps(x), sums) }
@@ -76,18 +97,10 @@ impl Simd for Avx512 {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches all 64 bytes of an array, or all 16.
-impl Integers for Avx512 {
+impl<const VNNI: bool> Bytes for Avx512<VNNI> {
     const PARTS: usize = 1;
 
-    type OneRow = Self;
     type Bytes = __m512i;
-    type Words = __m512i;
-    type Sums = __m512i;
-
-    #[inline(always)]
-    fn one_row(self) -> Self {
-        self
-    }
 
     #[inline(always)]
     fn bytes(self, from: &Group, _: usize) -> __m512i {
@@ -126,7 +139,7 @@ impl Integers for Avx512 {
     }
 
     #[inline(always)]
-    fn look_up(self, values: &[i8; 16], bytes: __m512i) -> __m512i {
+    fn look_up(self, values: &[u8; 16], bytes: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe {
             let values = _mm512_broadcast_i32x4(_mm_loadu_si128(values.as_ptr().cast()));
@@ -135,33 +148,66 @@ impl Integers for Avx512 {
     }
 
     #[inline(always)]
-    fn words(self, bytes: __m512i) -> [__m512i; 2] {
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> __m512 {
         // SAFETY: see above.
-        unsafe { [_mm512_slli_epi16::<8>(bytes), _mm512_and_si512(bytes, _mm512_set1_epi16(-1 << 8))] }
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()))) }
+    }
+}
+
+// SAFETY of every `unsafe` below: as above.
+impl Integers for Avx512<false> {
+    const ENCODING: Encoding = Encoding::Words;
+    const UNSIGNED: bool = false;
+    const ROWS: usize = 8;
+    const STORED_ROWS: usize = 0;
+
+    type OneRow = Self;
+    type Factors = __m512i;
+    type Stored = [[[i16; 2]; LANES]; 2];
+    type Sums = __m512i;
+
+    const NOTHING_STORED: Self::Stored = [[[0; 2]; LANES]; 2];
+
+    #[inline(always)]
+    fn one_row(self) -> Self {
+        self
     }
 
     #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> __m512i {
+    fn factors(self, values: __m512i, half: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+        unsafe {
+            match half {
+                0 => _mm512_slli_epi16::<8>(values),
+                _ => _mm512_and_si512(values, _mm512_set1_epi16(-1 << 8)),
+            }
+        }
     }
 
     #[inline(always)]
-    fn store_words(self, words: __m512i, to: &mut [[i16; 2]; LANES], _: usize) {
+    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
+        unsafe { _mm512_loadu_si512(from[half].as_ptr().cast()) }
     }
 
     #[inline(always)]
-    fn no_sums(self) -> __m512i {
+    fn store_factors(self, values: __m512i, to: &mut [[[i16; 2]; LANES]; 2], _: usize) {
+        for (half, to) in to.iter_mut().enumerate() {
+            // SAFETY: see above.
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), self.factors(values, half)) }
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, _: &RoundedBlock) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_setzero_si512() }
     }
 
     #[inline(always)]
-    fn add_products(self, sums: __m512i, words: __m512i, x: [i16; 2]) -> __m512i {
+    fn add_products(self, sums: __m512i, words: __m512i, x: i32, _: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(words, _mm512_set1_epi32(bytemuck::cast(x)))) }
+        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(words, _mm512_set1_epi32(x))) }
     }
 
     #[inline(always)]
@@ -169,16 +215,60 @@ impl Integers for Avx512 {
         // SAFETY: see above.
         *floats = unsafe { _mm512_cvtepi32_ps(sums) };
     }
+}
+
+// SAFETY of every `unsafe` below: as above.
+impl Integers for Avx512<true> {
+    const ENCODING: Encoding = Encoding::Bytes;
+    const UNSIGNED: bool = true;
+    const ROWS: usize = 8;
+    const STORED_ROWS: usize = 0;
+
+    type OneRow = Self;
+    type Factors = __m512i;
+    type Stored = Group;
+    /// Of the products with the multiples of 128, then with the rest.
+    type Sums = [__m512i; 2];
+
+    const NOTHING_STORED: Group = [0; 64];
 
     #[inline(always)]
-    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()))) }
+    fn one_row(self) -> Self {
+        self
     }
 
     #[inline(always)]
-    fn mul(self, lanes: __m512, other: __m512) -> __m512 {
+    fn factors(self, values: __m512i, _: usize) -> __m512i {
+        values
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &Group, _: usize, part: usize) -> __m512i {
+        self.bytes(from, part)
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: __m512i, to: &mut Group, _: usize) {
         // SAFETY: see above.
-        unsafe { _mm512_mul_ps(lanes, other) }
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), values) }
+    }
+
+    #[inline(always)]
+    fn sums(self, x: &RoundedBlock) -> [__m512i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm512_set1_epi32(x.minus_sum), _mm512_setzero_si512()] }
+    }
+
+    #[inline(always)]
+    fn add_products(self, mut sums: [__m512i; 2], values: __m512i, x: i32, half: usize) -> [__m512i; 2] {
+        // SAFETY: see above.
+        sums[half] = unsafe { _mm512_dpbusd_epi32(sums[half], values, _mm512_set1_epi32(x)) };
+        sums
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut __m512, _: usize, sums: [__m512i; 2]) {
+        // SAFETY: see above.
+        *floats = unsafe { _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<7>(sums[0]), sums[1])) };
     }
 }

@@ -12,10 +12,10 @@ const ROWS: usize = TILE_ROWS / 2;
 
 /// The proof that this processor has AVX512-BF16 beside AVX-512, whose loads and stores it uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512Bf16(Avx512);
+pub(crate) struct Avx512Bf16(Avx512<false>);
 
 impl Avx512Bf16 {
-    pub(super) fn detect(set: Avx512) -> Option<Avx512Bf16> {
+    pub(super) fn detect(set: Avx512<false>) -> Option<Avx512Bf16> {
         is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(set))
     }
 

@@ -1,20 +1,32 @@
 //! The product with quantised weights, once for all instruction sets: integers are multiplied and added up exactly within
 //! a block of inputs, blocks are added in f32, see [`super::quantised`].
 
-use std::array;
 use std::hint::black_box;
 
 use super::LANES;
-use super::quantised::{Group, PAIRS, Quantised, QuantisedPanel, RoundedBlock};
-use super::simd::{Block, Integers};
+use super::quantised::{GROUPS, Group, Quantised, QuantisedPanel, RoundedBlock};
+use super::simd::{Bytes, Integers, unrolled};
 use crate::format::Dtype;
 
-/// Blocks whose codes are widened at a time to be read again and again for all rows: 8 KiB, which stay in the first-level
-/// cache.
+/// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
+/// in the first-level cache.
 const DEPTH: usize = 8;
 
-/// Words of a block for each pair of inputs, in the order of [`RoundedBlock::pairs`].
-type WideBlock = [[[i16; 2]; LANES]; PAIRS];
+/// What unsigned values are more than they should be: enough for the least one, -128.
+const OFFSET: u8 = 128;
+
+/// Calls a method with the type of a dtype's codes.
+macro_rules! with_codes {
+    ($dtype:expr, $product:ident.$method:ident::<_>($($argument:expr),*)) => {
+        match $dtype {
+            Dtype::Q4 => $product.$method::<Q4>($($argument),*),
+            Dtype::Q3 => $product.$method::<Q3>($($argument),*),
+            Dtype::Q5 => $product.$method::<Q5>($($argument),*),
+            Dtype::Q6 => $product.$method::<Q6>($($argument),*),
+            _ => $product.$method::<Q8>($($argument),*),
+        }
+    };
+}
 
 /// See [`super::Kernels::matmul_quantised`].
 #[inline(always)]
@@ -22,19 +34,14 @@ pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock],
     let y = y.as_chunks_mut().0;
     if rows == 1 {
         let product = Product::new(simd.one_row(), w, x, rows);
-        return match w.dtype {
-            Dtype::Q4 => product.one_row::<Q4>(y),
-            Dtype::Q3 => product.one_row::<Q3>(y),
-            Dtype::Q5 => product.one_row::<Q5>(y),
-            Dtype::Q6 => product.one_row::<Q6>(y),
-            _ => product.one_row::<Q8>(y),
-        };
+        return with_codes!(w.dtype, product.one_row::<_>(y));
     }
     let product = Product::new(simd, w, x, rows);
-    match S::BLOCK {
-        Block::Rows12Panels2 => product.many_rows::<12>(y),
-        Block::Rows6 => product.many_rows::<6>(y),
-        Block::Rows2 => product.many_rows::<4>(y), // of half a panel
+    match S::STORED_ROWS {
+        2 if rows > S::ROWS => product.stored_rows::<2>(y),
+        4 if rows > S::ROWS => product.stored_rows::<4>(y),
+        _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
+        _ => {} // one row, see above
     }
 }
 
@@ -43,10 +50,11 @@ trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
     const BITS: usize;
 
-    /// The values of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others.
+    /// The values of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. They are
+    /// [`OFFSET`] more where the set multiplies unsigned ones, as are those of `table`.
     fn values<S: Integers>(
         simd: S,
-        table: &[i8; 16],
+        table: &[u8; 16],
         block: &[Group],
         k: usize,
         part: usize,
@@ -63,8 +71,9 @@ impl Codes for Q8 {
     const BITS: usize = 8;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
-        [simd.bytes(&block[2 * k], part), simd.bytes(&block[2 * k + 1], part)]
+    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+        let [first, second] = [simd.bytes(&block[2 * k], part), simd.bytes(&block[2 * k + 1], part)];
+        if S::UNSIGNED { [simd.minus(first, OFFSET), simd.minus(second, OFFSET)] } else { [first, second] }
     }
 }
 
@@ -72,9 +81,10 @@ impl Codes for Q6 {
     const BITS: usize = 6;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let upper = simd.down(simd.bytes(&block[4 + k / 2], part), 4 * (k % 2) as u32);
-        with_upper_bits(simd, halves(simd, &block[k], part), [simd.up(upper, 4), simd.up(upper, 2)], 0x30)
+        let upper = [simd.up(upper, 4), simd.up(upper, 2)];
+        with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x30)
     }
 }
 
@@ -82,9 +92,10 @@ impl Codes for Q5 {
     const BITS: usize = 5;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[i8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let upper = simd.down(simd.bytes(&block[4], part), 2 * k as u32);
-        with_upper_bits(simd, halves(simd, &block[k], part), [simd.up(upper, 4), simd.up(upper, 3)], 0x10)
+        let upper = [simd.up(upper, 4), simd.up(upper, 3)];
+        with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x10)
     }
 }
 
@@ -94,7 +105,7 @@ impl Codes for Q4 {
     #[inline(always)]
     fn values<S: Integers>(
         simd: S,
-        table: &[i8; 16],
+        table: &[u8; 16],
         block: &[Group],
         k: usize,
         part: usize,
@@ -110,7 +121,7 @@ impl Codes for Q3 {
     #[inline(always)]
     fn values<S: Integers>(
         simd: S,
-        table: &[i8; 16],
+        table: &[u8; 16],
         block: &[Group],
         k: usize,
         part: usize,
@@ -125,7 +136,7 @@ impl Codes for Q3 {
 
 /// The lower and the upper four bits of each byte.
 #[inline(always)]
-fn halves<S: Integers>(simd: S, bytes: &Group, part: usize) -> [S::Bytes; 2] {
+fn halves<S: Bytes>(simd: S, bytes: &Group, part: usize) -> [S::Bytes; 2] {
     let bytes = simd.bytes(bytes, part);
     [simd.and(bytes, 15), simd.and(simd.down(bytes, 4), 15)]
 }
@@ -139,7 +150,10 @@ fn with_upper_bits<S: Integers>(
     upper: [S::Bytes; 2],
     mask: u8,
 ) -> [S::Bytes; 2] {
-    let value = |lower, upper| simd.minus(simd.or(lower, simd.and(upper, mask)), (mask + 16) / 2);
+    let offset = if S::UNSIGNED { OFFSET } else { 0 };
+    let value = |lower, upper| {
+        simd.minus(simd.or(lower, simd.and(upper, mask)), ((mask + 16) / 2).wrapping_sub(offset))
+    };
     [value(lower[0], upper[0]), value(lower[1], upper[1])]
 }
 
@@ -148,17 +162,22 @@ fn with_upper_bits<S: Integers>(
 struct Product<'a, S> {
     simd: S,
     w: Quantised<'a>,
+    /// What codes stand for, with their offset where the set takes unsigned values.
+    table: [u8; 16],
     x: &'a [RoundedBlock],
     rows: usize,
     /// Steps of eight inputs in a block: four, which the compiler must not know. Integers may be added up in any order,
-    /// and it would do so from the last to the first, so that codes are read backwards, which no processor foresees.
+    /// and it would do so from the last to the first, so that codes are read backwards, which no processor foresees, and
+    /// row by row, so that no sum stays in a register.
     steps: usize,
 }
 
 impl<'a, S: Integers> Product<'a, S> {
     #[inline(always)]
     fn new(simd: S, w: Quantised<'a>, x: &'a [RoundedBlock], rows: usize) -> Product<'a, S> {
-        Product { simd, w, x, rows, steps: black_box(PAIRS / 4) }
+        let offset = if S::UNSIGNED { OFFSET } else { 0 };
+        let table = w.table.map(|value| value.cast_unsigned().wrapping_add(offset));
+        Product { simd, w, table, x, rows, steps: black_box(GROUPS / 2) }
     }
 
     /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
@@ -178,165 +197,244 @@ impl<'a, S: Integers> Product<'a, S> {
         let (simd, run) = (self.simd, y.len() / (P * W));
         for first in 0..run {
             let place = |p, w| first + (p * W + w) * run;
-            let panels: [[_; W]; P] =
-                array::from_fn(|p| array::from_fn(|w| self.w.panel(start + place(p, w))));
-            let mut sums = [[simd.zero(); W]; P];
-            for (block, x) in self.x.iter().enumerate() {
-                for (panels, sums) in panels.iter().zip(&mut sums) {
-                    let products = self.block::<C, W>(panels, block, x);
-                    for w in 0..W {
-                        sums[w] = simd.fma(sums[w], products[w], x.scale);
-                    }
-                }
+            let mut panels = [[self.w.panel(start + first); W]; P];
+            unrolled!(p < P of 2 => { unrolled!(w < W of 2 => { panels[p][w] = self.w.panel(start + place(p, w)) }) });
+            let mut sums = [[[simd.zero(); W]; 1]; P];
+            for (block, x) in self.x.as_chunks::<1>().0.iter().enumerate() {
+                unrolled!(p < P of 2 => { self.block::<C, 1, W>(&panels[p], block, x, &mut sums[p]) });
             }
-            for (p, w) in (0..P).flat_map(|p| (0..W).map(move |w| (p, w))) {
-                let scales = simd.load(&panels[p][w].row_scales());
-                simd.store(simd.mul(sums[p][w], scales), &mut y[place(p, w)]);
-            }
+            unrolled!(p < P of 2 => {
+                unrolled!(w < W of 2 => { self.store(&panels[p][w], sums[p][0][w], &mut y[place(p, w)]) });
+            });
         }
         run * P * W
     }
 
-    /// The products of `W` panels' codes in a block with `x`, times the block's scales. Several panels at a time, because each
-    /// one's sums wait for one another.
+    /// Codes are taken apart in registers, for at most [`Integers::ROWS`] rows at a time.
     #[inline(always)]
-    fn block<C: Codes, const W: usize>(
-        &self,
-        panels: &[QuantisedPanel<'_>; W],
-        block: usize,
-        x: &RoundedBlock,
-    ) -> [S::Lanes; W] {
-        let simd = self.simd;
-        let mut codes = [[].as_slice(); W];
-        for w in 0..W {
-            codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS];
-        }
-        let mut products = [simd.zero(); W];
-        for part in 0..S::PARTS {
-            let mut sums = [simd.no_sums(); W];
-            for (k, x) in x.pairs.as_chunks::<4>().0.iter().enumerate().take(self.steps) {
-                for w in 0..W {
-                    let [first, second] = C::values(simd, self.w.table, codes[w], k, part);
-                    let [words, more] = simd.words(first);
-                    sums[w] = simd.add_products(sums[w], words, x[0]);
-                    sums[w] = simd.add_products(sums[w], more, x[1]);
-                    let [words, more] = simd.words(second);
-                    sums[w] = simd.add_products(sums[w], words, x[2]);
-                    sums[w] = simd.add_products(sums[w], more, x[3]);
-                }
-            }
-            for w in 0..W {
-                simd.set_floats(&mut products[w], part, sums[w]);
-            }
-        }
-        for w in 0..W {
-            products[w] = simd.mul(products[w], simd.bytes_as_floats(&panels[w].block_scales[block]));
-        }
-        products
-    }
-
-    /// Blocks of `R` rows; codes are widened once for all of them.
-    #[inline(always)]
-    fn many_rows<const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        let simd = self.simd;
-        let mut buffer = [[[[0; 2]; LANES]; PAIRS]; DEPTH];
-        for (index, y) in y.chunks_exact_mut(self.rows).enumerate() {
-            let panel = self.w.panel(index);
-            y.fill([0.0; LANES]);
-            for start in (0..self.w.blocks()).step_by(DEPTH) {
-                let wide = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
-                match self.w.dtype {
-                    Dtype::Q4 => self.widen::<Q4>(&panel, start, wide),
-                    Dtype::Q3 => self.widen::<Q3>(&panel, start, wide),
-                    Dtype::Q5 => self.widen::<Q5>(&panel, start, wide),
-                    Dtype::Q6 => self.widen::<Q6>(&panel, start, wide),
-                    _ => self.widen::<Q8>(&panel, start, wide),
-                }
-                self.row_blocks::<R>(&panel, start, wide, y);
-            }
-            let scales = simd.load(&panel.row_scales());
-            for y in y {
-                simd.store(simd.mul(simd.load(y), scales), y);
+    fn rows<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        // A few rows of one panel have too few sums to hide how long a product takes.
+        let together = if S::ROWS == 8 && self.rows <= 3 { 2 } else { 1 };
+        for (i, y) in y.chunks_mut(together * self.rows).enumerate() {
+            match (self.rows, y.len() / self.rows) {
+                (2, 2) => self.row_block::<C, 2, 2>(i * together, 0, y),
+                (3, 2) => self.row_block::<C, 3, 2>(i * together, 0, y),
+                _ => self.panel::<C>(i * together, y),
             }
         }
     }
 
-    /// The codes of the blocks from `start` on.
+    /// All rows of a panel, [`Integers::ROWS`] or fewer at a time: `y`: `[rows][16]`.
     #[inline(always)]
-    fn widen<C: Codes>(&self, panel: &QuantisedPanel<'_>, start: usize, wide: &mut [WideBlock]) {
-        let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
-        for (codes, wide) in codes.chunks_exact(C::BITS).zip(wide) {
-            for (k, wide) in wide.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                for part in 0..S::PARTS {
-                    let [first, second] = C::values(simd, self.w.table, codes, k, part);
-                    let ([w0, w1], [w2, w3]) = (simd.words(first), simd.words(second));
-                    simd.store_words(w0, &mut wide[0], part);
-                    simd.store_words(w1, &mut wide[1], part);
-                    simd.store_words(w2, &mut wide[2], part);
-                    simd.store_words(w3, &mut wide[3], part);
-                }
-            }
-        }
-    }
-
-    /// Adds to all rows of a panel what the blocks from `start` on give.
-    #[inline(always)]
-    fn row_blocks<const R: usize>(
-        &self,
-        panel: &QuantisedPanel<'_>,
-        start: usize,
-        wide: &[WideBlock],
-        y: &mut [[f32; LANES]],
-    ) {
+    fn panel<C: Codes>(&self, index: usize, y: &mut [[f32; LANES]]) {
         let mut first = 0;
-        while first + R <= self.rows {
-            self.rows_of_blocks::<R>(panel, start, wide, first, y);
-            first += R;
-        }
         while first < self.rows {
-            let rows = (self.rows - first).min(4);
+            // What is left over is not one row, which would take almost as long as three.
+            let rows = match self.rows - first {
+                8 | 10.. if S::ROWS == 8 => 8,
+                6 | 9 if S::ROWS == 8 => 6,
+                4 | 7 if S::ROWS == 8 => 4,
+                rows => rows.min(3),
+            };
+            if S::ROWS == 8 {
+                match rows {
+                    8 => self.row_block::<C, 8, 1>(index, first, y),
+                    6 => self.row_block::<C, 6, 1>(index, first, y),
+                    4 => self.row_block::<C, 4, 1>(index, first, y),
+                    _ => {}
+                }
+            }
             match rows {
-                4 => self.rows_of_blocks::<4>(panel, start, wide, first, y),
-                3 => self.rows_of_blocks::<3>(panel, start, wide, first, y),
-                2 => self.rows_of_blocks::<2>(panel, start, wide, first, y),
-                _ => self.rows_of_blocks::<1>(panel, start, wide, first, y),
+                3 => self.row_block::<C, 3, 1>(index, first, y),
+                2 => self.row_block::<C, 2, 1>(index, first, y),
+                1 => self.row_block::<C, 1, 1>(index, first, y),
+                _ => {}
             }
             first += rows;
         }
     }
 
-    /// The same for the `R` rows from `first` on, whose sums stay in registers within a block.
+    /// `R` rows from `row` on of the `W` panels from `first` on: `y`: `[W][rows][16]`.
     #[inline(always)]
-    fn rows_of_blocks<const R: usize>(
+    fn row_block<C: Codes, const R: usize, const W: usize>(
+        &self,
+        first: usize,
+        row: usize,
+        y: &mut [[f32; LANES]],
+    ) {
+        let mut panels = [self.w.panel(first); W];
+        unrolled!(w < W of 2 => { panels[w] = self.w.panel(first + w) });
+        let mut sums = [[self.simd.zero(); W]; R];
+        for block in 0..self.w.blocks() {
+            let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
+            self.block::<C, R, W>(&panels, block, x, &mut sums);
+        }
+        unrolled!(w < W of 2 => {
+            unrolled!(r < R of 8 => { self.store(&panels[w], sums[r][w], &mut y[w * self.rows + row + r]) });
+        });
+    }
+
+    /// The sums of blocks times the scales of a panel's rows.
+    #[inline(always)]
+    fn store(&self, panel: &QuantisedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
+        self.simd.store(self.simd.mul(sums, self.simd.load(&panel.row_scales())), y);
+    }
+
+    /// Adds the products of `W` panels' codes in a block with `R` rows of `x`, times their scales, to `sums`. Several at a
+    /// time, because each one's sums wait for one another.
+    #[inline(always)]
+    fn block<C: Codes, const R: usize, const W: usize>(
+        &self,
+        panels: &[QuantisedPanel<'_>; W],
+        block: usize,
+        x: &[RoundedBlock; R],
+        sums: &mut [[S::Lanes; W]; R],
+    ) {
+        let simd = self.simd;
+        let mut codes = [[].as_slice(); W];
+        unrolled!(w < W of 2 => { codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS] });
+        let mut products = [[simd.zero(); W]; R];
+        for part in 0..S::PARTS {
+            let mut integers = [[simd.sums(&x[0]); W]; R];
+            unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); W] });
+            if R == 1 {
+                // One after the other in the code, too: some engines of WebAssembly pay for each jump.
+                unrolled!(k < 4 => {
+                    if k < self.steps {
+                        self.step::<C, R, W>(&codes, k, part, x, &mut integers);
+                    }
+                });
+            } else {
+                for k in (0..GROUPS / 2).take(self.steps) {
+                    self.step::<C, R, W>(&codes, k, part, x, &mut integers);
+                }
+            }
+            unrolled!(w < W of 2 => {
+                unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][w], part, integers[r][w]) });
+            });
+        }
+        unrolled!(w < W of 2 => {
+            let scales = simd.bytes_as_floats(&panels[w].block_scales[block]);
+            unrolled!(r < R of 8 => { sums[r][w] = simd.fma(sums[r][w], simd.mul(products[r][w], scales), x[r].scale) });
+        });
+    }
+
+    /// Adds the products of the `k`-th eight inputs of a block.
+    #[inline(always)]
+    fn step<C: Codes, const R: usize, const W: usize>(
+        &self,
+        codes: &[&[Group]; W],
+        k: usize,
+        part: usize,
+        x: &[RoundedBlock; R],
+        sums: &mut [[S::Sums; W]; R],
+    ) {
+        let simd = self.simd;
+        unrolled!(w < W of 2 => {
+            let values = C::values(simd, &self.table, codes[w], k, part);
+            unrolled!(i < 2 => {
+                unrolled!(half < 2 => {
+                    let factors = simd.factors(values[i], half);
+                    unrolled!(r < R of 8 => {
+                        let x = x[r].groups[2 * k + i][half];
+                        sums[r][w] = simd.add_products(sums[r][w], factors, x, half);
+                    });
+                });
+            });
+        });
+    }
+
+    /// Codes are taken apart once for all rows, in memory, and used for at most `R` rows at a time.
+    #[inline(always)]
+    fn stored_rows<const R: usize>(&self, y: &mut [[f32; LANES]]) {
+        let mut buffer = [[S::NOTHING_STORED; GROUPS]; DEPTH];
+        for (index, y) in y.chunks_exact_mut(self.rows).enumerate() {
+            let panel = self.w.panel(index);
+            y.fill([0.0; LANES]);
+            for start in (0..self.w.blocks()).step_by(DEPTH) {
+                let values = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
+                with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
+                let blocks = self.rows.div_ceil(R);
+                for block in 0..blocks {
+                    let (first, end) = (self.rows * block / blocks, self.rows * (block + 1) / blocks);
+                    self.stored_block::<R>(&panel, start, values, first, end - first, y);
+                }
+            }
+            y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
+        }
+    }
+
+    /// The values of the blocks from `start` on.
+    #[inline(always)]
+    fn take_apart<C: Codes>(
         &self,
         panel: &QuantisedPanel<'_>,
         start: usize,
-        wide: &[WideBlock],
+        blocks: &mut [[S::Stored; GROUPS]],
+    ) {
+        let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
+        for (codes, groups) in codes.chunks_exact(C::BITS).zip(blocks) {
+            for (k, [first, second]) in groups.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                for part in 0..S::PARTS {
+                    let values = C::values(simd, &self.table, codes, k, part);
+                    simd.store_factors(values[0], first, part);
+                    simd.store_factors(values[1], second, part);
+                }
+            }
+        }
+    }
+
+    /// Adds what the values of the blocks from `start` on give to the `rows` rows from `first` on, at most `R`.
+    #[inline(always)]
+    fn stored_block<const R: usize>(
+        &self,
+        panel: &QuantisedPanel<'_>,
+        start: usize,
+        values: &[[S::Stored; GROUPS]],
+        first: usize,
+        rows: usize,
+        y: &mut [[f32; LANES]],
+    ) {
+        match rows {
+            4 if R == 4 => self.stored::<4>(panel, start, values, first, y),
+            3 if R == 4 => self.stored::<3>(panel, start, values, first, y),
+            2 => self.stored::<2>(panel, start, values, first, y),
+            _ => self.stored::<1>(panel, start, values, first, y),
+        }
+    }
+
+    /// The same for `R` rows, whose sums stay in registers within a block.
+    #[inline(always)]
+    fn stored<const R: usize>(
+        &self,
+        panel: &QuantisedPanel<'_>,
+        start: usize,
+        values: &[[S::Stored; GROUPS]],
         first: usize,
         y: &mut [[f32; LANES]],
     ) {
         let simd = self.simd;
-        for (block, wide) in (start..).zip(wide) {
+        for (block, values) in (start..).zip(values) {
             let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
+            let Some(y) = y[first..].first_chunk_mut::<R>() else { return };
             let mut products = [simd.zero(); R];
             for part in 0..S::PARTS {
-                let mut sums = [simd.no_sums(); R];
-                for (pair, words) in wide.iter().enumerate() {
-                    let words = simd.load_words(words, part);
-                    for r in 0..R {
-                        sums[r] = simd.add_products(sums[r], words, x[r].pairs[pair]);
-                    }
+                let mut integers = [simd.sums(&x[0]); R];
+                unrolled!(r < R of 8 => { integers[r] = simd.sums(&x[r]) });
+                for i in (0..2 * GROUPS).take(4 * self.steps) {
+                    let factors = simd.load_factors(&values[i / 2], i % 2, part);
+                    unrolled!(r < R of 8 => {
+                        let x = x[r].groups.as_flattened()[i];
+                        integers[r] = simd.add_products(integers[r], factors, x, i % 2);
+                    });
                 }
-                for r in 0..R {
-                    simd.set_floats(&mut products[r], part, sums[r]);
-                }
+                unrolled!(r < R of 8 => { simd.set_floats(&mut products[r], part, integers[r]) });
             }
             let scales = simd.bytes_as_floats(&panel.block_scales[block]);
-            for r in 0..R {
+            unrolled!(r < R of 8 => {
                 let product = simd.mul(products[r], scales);
-                let y = &mut y[first + r];
-                simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
-            }
+                simd.store(simd.fma(simd.load(&y[r]), product, x[r].scale), &mut y[r]);
+            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The matrix product over panels, once for all instruction sets: which sums stay in registers, and in what order the
 //! weights are read. Whatever the blocking, each sum is one chain over the inputs in ascending order.
 
-use super::simd::{Block, Simd};
+use super::simd::{Block, Simd, unrolled};
 use super::{Element, LANES};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
@@ -18,18 +18,18 @@ pub(super) fn matmul<S: Simd, E: Element>(
     y: &mut [f32],
     accumulate: bool,
 ) {
-    let mut product = Product { simd, inputs, x: x.as_chunks().0, rows, accumulate };
+    let product = Product { simd, inputs, x: x.as_chunks().0, rows, accumulate };
     let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
     match (rows, S::BLOCK) {
         (1, _) => product.one_row(w, y),
-        (2..6, _) => product.few_rows(w, y),
-        (_, Block::Rows12Panels2) => product.many_rows::<E, 12, 2>(w, y),
-        (_, Block::Rows6) => product.many_rows::<E, 6, 1>(w, y),
-        (_, Block::Rows2) => product.many_rows::<E, 2, 1>(w, y),
+        (_, Block::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
+        (_, Block::Rows6) => product.rows::<E, 6, 1>(w, y),
+        (_, Block::Rows2) => product.rows::<E, 2, 1>(w, y),
     }
 }
 
 /// `w x` for activations `x`, `[inputs/16, rounded up][rows][16]`.
+#[derive(Clone, Copy)]
 struct Product<'a, S> {
     simd: S,
     inputs: usize,
@@ -71,87 +71,112 @@ impl<S: Simd> Product<'_, S> {
         P * run
     }
 
-    /// Every weight is used a few times, out of a register; two panels side by side while there are sums for them.
+    /// Blocks of at most `R` rows and `P` panels.
     #[inline(always)]
-    fn few_rows<E: Element>(&self, mut w: &[[E; LANES]], mut y: &mut [[f32; LANES]]) {
-        if self.rows <= 3 && S::STREAMS >= 4 {
-            let pairs = y.len() / (2 * self.rows);
-            let (paired, last) = y.split_at_mut(pairs * 2 * self.rows);
-            for (w, y) in w.chunks_exact(2 * self.depth::<E>()).zip(paired.chunks_exact_mut(2 * self.rows)) {
-                match self.rows {
-                    2 => self.block::<E, 2, 2>(self.panels(w), 0, y),
-                    _ => self.block::<E, 3, 2>(self.panels(w), 0, y),
-                }
-            }
-            (w, y) = (&w[pairs * 2 * self.depth::<E>()..], last);
-        }
-        for (w, y) in w.chunks_exact(self.depth::<E>()).zip(y.chunks_exact_mut(self.rows)) {
-            self.rest(self.panels::<E, 1>(w), 0, y);
+    fn rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
+        if self.rows > R {
+            self.many_rows::<E, R, P>(w, y);
+        } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
+            // One panel alone has too few sums to hide how long a multiply-add takes.
+            self.few_rows::<E, 2, 2>(w, y);
+        } else {
+            self.few_rows::<E, R, P>(w, y);
         }
     }
 
-    /// Blocks of `R` rows and `P` panels, `DEPTH` inputs at a time.
+    /// Every weight is used a few times, out of a register.
+    #[inline(always)]
+    fn few_rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
+        let together = y.len() / (P * self.rows) * P;
+        let (w, last) = w.split_at(together * self.depth::<E>());
+        let (y, last_y) = y.split_at_mut(together * self.rows);
+        for (w, y) in w.chunks_exact(P * self.depth::<E>()).zip(y.chunks_exact_mut(P * self.rows)) {
+            self.row_block::<E, R, P>(self.panels(w), 0, self.rows, y);
+        }
+        for (w, y) in last.chunks_exact(self.depth::<E>()).zip(last_y.chunks_exact_mut(self.rows)) {
+            self.row_block::<E, R, 1>(self.panels(w), 0, self.rows, y);
+        }
+    }
+
+    /// `DEPTH` inputs at a time, whose weights are read for one block of rows after the other.
     #[inline(always)]
     fn many_rows<E: Element, const R: usize, const P: usize>(
-        &mut self,
+        &self,
         w: &[[E; LANES]],
         y: &mut [[f32; LANES]],
     ) {
-        let mut buffer = [[0.0; LANES]; 2 * DEPTH];
-        let (x, inputs, accumulate) = (self.x, self.inputs, self.accumulate);
+        let mut buffer = [[0.0; LANES]; DEPTH];
         let depth = self.depth::<E>();
         for (w, y) in w.chunks(P * depth).zip(y.chunks_mut(P * self.rows)) {
-            for start in (0..inputs).step_by(DEPTH) {
-                self.inputs = DEPTH.min(inputs - start);
-                self.x = &x[start / LANES * self.rows..];
-                self.accumulate = accumulate || start > 0;
-                let mut buffers = buffer.chunks_exact_mut(DEPTH);
-                let mut panels = [[].as_slice(); P];
-                for (panel, w) in panels.iter_mut().zip(w.chunks_exact(depth)) {
-                    let buffer = buffers.next().unwrap_or_default();
-                    *panel = E::widened(self.simd, &w[start / E::INPUTS..][..self.depth::<E>()], buffer);
-                }
-                if y.len() == P * self.rows {
-                    self.row_blocks::<R, P>(panels, y);
+            for start in (0..self.inputs).step_by(DEPTH) {
+                let part = Product {
+                    inputs: DEPTH.min(self.inputs - start),
+                    x: &self.x[start / LANES * self.rows..],
+                    accumulate: self.accumulate || start > 0,
+                    ..*self
+                };
+                let panel = |p: usize| &w[p * depth + start / E::INPUTS..][..part.depth::<E>()];
+                if S::WIDENS {
+                    for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
+                        part.row_blocks::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], y);
+                    }
+                } else if y.len() == P * self.rows {
+                    let mut panels = [panel(0); P];
+                    unrolled!(p < P of 4 => { panels[p] = panel(p) });
+                    part.row_blocks::<E, R, P>(panels, y);
                 } else {
-                    self.row_blocks::<R, 1>([panels[0]], y);
+                    part.row_blocks::<E, R, 1>([panel(0)], y);
                 }
             }
         }
-        (self.x, self.inputs, self.accumulate) = (x, inputs, accumulate);
     }
 
-    /// All rows of `P` panels.
+    /// All rows of `P` panels, in blocks of at most `R` that are as equal as can be.
     #[inline(always)]
-    fn row_blocks<const R: usize, const P: usize>(
+    fn row_blocks<E: Element, const R: usize, const P: usize>(
         &self,
-        panels: [&[[f32; LANES]]; P],
+        panels: [&[[E; LANES]]; P],
         y: &mut [[f32; LANES]],
     ) {
-        let mut first = 0;
-        while first + R <= self.rows {
-            self.block::<f32, R, P>(panels, first, y);
-            first += R;
-        }
-        for (panel, y) in panels.into_iter().zip(y.chunks_exact_mut(self.rows)) {
-            self.rest([panel], first, y);
+        let blocks = self.rows.div_ceil(R);
+        for block in 0..blocks {
+            let (first, end) = (self.rows * block / blocks, self.rows * (block + 1) / blocks);
+            self.row_block::<E, R, P>(panels, first, end - first, y);
         }
     }
 
-    /// The rows from `first` on of one panel.
+    /// The `rows` rows from `first` on, at most `R`, of `P` panels.
     #[inline(always)]
-    fn rest<E: Element>(&self, panel: [&[[E; LANES]]; 1], mut first: usize, y: &mut [[f32; LANES]]) {
-        while first < self.rows {
-            let rows = (self.rows - first).min(6);
+    fn row_block<E: Element, const R: usize, const P: usize>(
+        &self,
+        panels: [&[[E; LANES]]; P],
+        first: usize,
+        rows: usize,
+        y: &mut [[f32; LANES]],
+    ) {
+        if R > 6 {
             match rows {
-                6 => self.block::<E, 6, 1>(panel, first, y),
-                5 => self.block::<E, 5, 1>(panel, first, y),
-                4 => self.block::<E, 4, 1>(panel, first, y),
-                3 => self.block::<E, 3, 1>(panel, first, y),
-                2 => self.block::<E, 2, 1>(panel, first, y),
-                _ => self.block::<E, 1, 1>(panel, first, y),
+                12 => return self.block::<E, 12, P>(panels, first, y),
+                11 => return self.block::<E, 11, P>(panels, first, y),
+                10 => return self.block::<E, 10, P>(panels, first, y),
+                9 => return self.block::<E, 9, P>(panels, first, y),
+                8 => return self.block::<E, 8, P>(panels, first, y),
+                7 => return self.block::<E, 7, P>(panels, first, y),
+                _ => {}
             }
-            first += rows;
+        }
+        if R > 2 {
+            match rows {
+                6 => return self.block::<E, 6, P>(panels, first, y),
+                5 => return self.block::<E, 5, P>(panels, first, y),
+                4 => return self.block::<E, 4, P>(panels, first, y),
+                3 => return self.block::<E, 3, P>(panels, first, y),
+                _ => {}
+            }
+        }
+        match rows {
+            2 => self.block::<E, 2, P>(panels, first, y),
+            _ => self.block::<E, 1, P>(panels, first, y),
         }
     }
 
@@ -163,51 +188,48 @@ impl<S: Simd> Product<'_, S> {
         first: usize,
         y: &mut [[f32; LANES]],
     ) {
-        let simd = self.simd;
+        let (simd, rows) = (self.simd, self.rows);
         let mut sums = [[simd.zero(); P]; R];
         if self.accumulate {
-            for (p, y) in y.chunks_exact(self.rows).enumerate() {
-                for (sums, y) in sums.iter_mut().zip(&y[first..]) {
-                    sums[p] = simd.load(y);
-                }
-            }
+            unrolled!(p < P of 4 => { unrolled!(r < R of 12 => { sums[r][p] = simd.load(&y[p * rows + first + r]) }) });
         }
         let x = &self.x[first..];
-        let steps = self.inputs / LANES;
+        let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
         for step in 0..steps {
-            let x: &[[f32; LANES]; R] = rows_of(x, step * self.rows);
-            let mut w = [[].as_slice(); P];
-            for p in 0..P {
-                w[p] = &panels[p][step * LANES / E::INPUTS..][..LANES / E::INPUTS];
-            }
+            let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
+            let panels = panels.map(|panel| &panel[step * LANES / E::INPUTS..][..LANES / E::INPUTS]);
             for i in 0..LANES / E::INPUTS {
-                for p in 0..P {
-                    let weights = E::load(simd, &w[p][i]);
-                    for k in 0..E::INPUTS {
-                        for r in 0..R {
-                            sums[r][p] = simd.fma(sums[r][p], weights.as_ref()[k], x[r][i * E::INPUTS + k]);
-                        }
-                    }
-                }
+                self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
             }
         }
-        for i in steps * LANES / E::INPUTS..self.depth::<E>() {
-            let x: &[[f32; LANES]; R] = rows_of(x, steps * self.rows);
-            for p in 0..P {
-                let weights = E::load(simd, &panels[p][i]);
-                for k in 0..E::INPUTS {
-                    for r in 0..R {
-                        sums[r][p] =
-                            simd.fma(sums[r][p], weights.as_ref()[k], x[r][(i * E::INPUTS + k) % LANES]);
-                    }
-                }
+        if rest > 0 {
+            let x: &[[f32; LANES]; R] = rows_of(x, steps * rows);
+            let panels = panels.map(|panel| &panel[steps * LANES / E::INPUTS..][..rest]);
+            for i in 0..rest {
+                self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
             }
         }
-        for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
-            for (sums, y) in sums.iter().zip(&mut y[first..]) {
-                simd.store(sums[p], y);
-            }
-        }
+        unrolled!(p < P of 4 => { unrolled!(r < R of 12 => { simd.store(sums[r][p], &mut y[p * rows + first + r]) }) });
+    }
+
+    /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
+    #[inline(always)]
+    fn multiply_add<E: Element, const R: usize, const P: usize>(
+        &self,
+        panels: [&[[E; LANES]]; P],
+        x: &[[f32; LANES]; R],
+        i: usize,
+        sums: &mut [[S::Lanes; P]; R],
+    ) {
+        let mut weights = [E::load(self.simd, &panels[0][i]); P];
+        unrolled!(p < P of 4 => { weights[p] = E::load(self.simd, &panels[p][i]) });
+        let inputs = E::INPUTS;
+        unrolled!(k < inputs of 2 => {
+            unrolled!(r < R of 12 => {
+                let x = x[r][i * inputs + k];
+                unrolled!(p < P of 4 => { sums[r][p] = self.simd.fma(sums[r][p], weights[p].as_ref()[k], x) });
+            });
+        });
     }
 
     /// Rows of a panel: its inputs, or pairs of them.

@@ -65,7 +65,9 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512),
+    Avx512(avx512::Avx512<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(avx512::Avx512<true>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -81,6 +83,8 @@ macro_rules! dispatch {
             Set::Avx2(set) => set.$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(set) => set.$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(set) => set.$function($($argument),*),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(set) => set.$function($($argument),*),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -97,7 +101,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             avx2::Avx2::detect().map(Set::Avx2),
             #[cfg(target_arch = "x86_64")]
-            avx512::Avx512::detect().map(Set::Avx512),
+            avx512::Avx512::<false>::detect().map(Set::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            avx512::Avx512::<true>::detect().map(Set::Avx512Vnni),
             #[cfg(target_arch = "aarch64")]
             neon::Neon::detect().map(Set::Neon),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -138,6 +144,8 @@ impl Kernels {
             Set::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(_) => "avx512vnni",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -157,15 +165,20 @@ impl Kernels {
 
     /// What multiplies activations rounded to bf16 beside this set, slowest first. Not exact: see [`Bf16Unit`].
     pub(crate) fn bf16_units(self) -> Vec<Bf16Unit> {
+        #[cfg(target_arch = "x86_64")]
+        let avx512 = match self.0 {
+            Set::Avx512(set) => Some(set),
+            Set::Avx512Vnni(set) => Some(set.plain()),
+            _ => None,
+        };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(unit) = avx512.and_then(avx512_bf16::Avx512Bf16::detect) {
+            let amx = amx::Amx::detect().map(|amx| Bf16Unit::Amx(amx, unit));
+            return [Bf16Unit::Avx512Bf16(unit)].into_iter().chain(amx).collect();
+        }
         match self.0 {
             Set::Scalar => vec![Bf16Unit::Scalar],
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512(set) => {
-                let Some(unit) = avx512_bf16::Avx512Bf16::detect(set) else { return Vec::new() };
-                let amx = amx::Amx::detect().map(|amx| Bf16Unit::Amx(amx, unit));
-                [Bf16Unit::Avx512Bf16(unit)].into_iter().chain(amx).collect()
-            }
-            #[allow(unreachable_patterns)] // each processor has some sets
+            #[allow(unreachable_patterns)] // some processors have no other set
             _ => Vec::new(),
         }
     }
@@ -305,7 +318,7 @@ trait Element: Copy {
     /// How many inputs.
     const INPUTS: usize;
     /// One `T` for each of them.
-    type Numbers<T: Copy>: AsRef<[T]> + IntoIterator<Item = T>;
+    type Numbers<T: Copy>: Copy + AsRef<[T]> + IntoIterator<Item = T>;
 
     /// The same numbers as f32, exactly.
     fn widen(self) -> Self::Numbers<f32>;

@@ -5,7 +5,7 @@ use std::arch::{asm, is_aarch64_feature_detected};
 use std::array;
 
 use super::quantised::Group;
-use super::simd::{Block, Integers, Simd, entries};
+use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
 use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this processor has NEON.
@@ -27,6 +27,7 @@ impl Simd for Neon {
 
     /// 24 sums, four registers of weights and one of input are 29 of the 32 registers.
     const BLOCK: Block = Block::Rows6;
+    const WIDENS: bool = true;
     const STREAMS: usize = 4;
 
     #[inline(always)]
@@ -82,6 +83,12 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn mul(self, lanes: [float32x4_t; 4], other: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vmulq_f32(lanes[i], other[i]) })
+    }
+
+    #[inline(always)]
     fn fma(self, sums: [float32x4_t; 4], weights: [float32x4_t; 4], x: f32) -> [float32x4_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vfmaq_n_f32(sums[i], weights[i], x) })
@@ -90,19 +97,10 @@ impl Simd for Neon {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an array of 16.
-impl Integers for Neon {
+impl Bytes for Neon {
     const PARTS: usize = 1;
 
-    type OneRow = Self;
     type Bytes = [uint8x16_t; 4];
-    type Words = [int16x8_t; 4];
-    /// Of the first and of the second inputs in turn, which are added up at last.
-    type Sums = [int32x4_t; 8];
-
-    #[inline(always)]
-    fn one_row(self) -> Self {
-        self
-    }
 
     #[inline(always)]
     fn bytes(self, from: &Group, _: usize) -> [uint8x16_t; 4] {
@@ -141,62 +139,12 @@ impl Integers for Neon {
     }
 
     #[inline(always)]
-    fn look_up(self, values: &[i8; 16], bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+    fn look_up(self, values: &[u8; 16], bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
         // SAFETY: see above.
         unsafe {
-            let values = vld1q_u8(values.as_ptr().cast());
+            let values = vld1q_u8(values.as_ptr());
             array::from_fn(|i| vqtbl1q_u8(values, bytes[i]))
         }
-    }
-
-    #[inline(always)]
-    fn words(self, bytes: [uint8x16_t; 4]) -> [[int16x8_t; 4]; 2] {
-        // SAFETY: see above.
-        unsafe {
-            let upper = vdupq_n_s16(-1 << 8);
-            [
-                array::from_fn(|i| vshlq_n_s16::<8>(vreinterpretq_s16_u8(bytes[i]))),
-                array::from_fn(|i| vandq_s16(vreinterpretq_s16_u8(bytes[i]), upper)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES], _: usize) -> [int16x8_t; 4] {
-        // SAFETY: see above.
-        array::from_fn(|i| unsafe { vld1q_s16(from[4 * i..].as_ptr().cast()) })
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: [int16x8_t; 4], to: &mut [[i16; 2]; LANES], _: usize) {
-        for (words, to) in words.into_iter().zip(to.as_chunks_mut::<4>().0) {
-            // SAFETY: see above.
-            unsafe { vst1q_s16(to.as_mut_ptr().cast(), words) }
-        }
-    }
-
-    #[inline(always)]
-    fn no_sums(self) -> [int32x4_t; 8] {
-        // SAFETY: see above.
-        unsafe { [vdupq_n_s32(0); 8] }
-    }
-
-    #[inline(always)]
-    fn add_products(self, sums: [int32x4_t; 8], words: [int16x8_t; 4], x: [i16; 2]) -> [int32x4_t; 8] {
-        // SAFETY: see above.
-        unsafe {
-            let x = vreinterpretq_s16_s32(vdupq_n_s32(bytemuck::cast(x)));
-            array::from_fn(|i| match i % 2 {
-                0 => vmlal_s16(sums[i], vget_low_s16(words[i / 2]), vget_low_s16(x)),
-                _ => vmlal_high_s16(sums[i], words[i / 2], x),
-            })
-        }
-    }
-
-    #[inline(always)]
-    fn set_floats(self, floats: &mut [float32x4_t; 4], _: usize, sums: [int32x4_t; 8]) {
-        // SAFETY: see above.
-        *floats = array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) });
     }
 
     #[inline(always)]
@@ -211,10 +159,78 @@ impl Integers for Neon {
             })
         }
     }
+}
+
+// SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
+// touches 16 bytes of an array of 64, from 0, 16, 32 or 48.
+impl Integers for Neon {
+    const ENCODING: Encoding = Encoding::Words;
+    const UNSIGNED: bool = false;
+    const ROWS: usize = 1;
+    const STORED_ROWS: usize = 2;
+
+    type OneRow = Self;
+    type Factors = [int16x8_t; 4];
+    type Stored = [[[i16; 2]; LANES]; 2];
+    /// Of the first and of the second inputs in turn, which are added up at last.
+    type Sums = [int32x4_t; 8];
+
+    const NOTHING_STORED: Self::Stored = [[[0; 2]; LANES]; 2];
 
     #[inline(always)]
-    fn mul(self, lanes: [float32x4_t; 4], other: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn factors(self, values: [uint8x16_t; 4], half: usize) -> [int16x8_t; 4] {
         // SAFETY: see above.
-        array::from_fn(|i| unsafe { vmulq_f32(lanes[i], other[i]) })
+        unsafe {
+            let upper = vdupq_n_s16(-1 << 8);
+            match half {
+                0 => array::from_fn(|i| vshlq_n_s16::<8>(vreinterpretq_s16_u8(values[i]))),
+                _ => array::from_fn(|i| vandq_s16(vreinterpretq_s16_u8(values[i]), upper)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> [int16x8_t; 4] {
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { vld1q_s16(from[half][4 * i..].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: [uint8x16_t; 4], to: &mut [[[i16; 2]; LANES]; 2], _: usize) {
+        for (half, to) in to.iter_mut().enumerate() {
+            for (words, to) in self.factors(values, half).into_iter().zip(to.as_chunks_mut::<4>().0) {
+                // SAFETY: see above.
+                unsafe { vst1q_s16(to.as_mut_ptr().cast(), words) }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, _: &RoundedBlock) -> [int32x4_t; 8] {
+        // SAFETY: see above.
+        unsafe { [vdupq_n_s32(0); 8] }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [int32x4_t; 8], words: [int16x8_t; 4], x: i32, _: usize) -> [int32x4_t; 8] {
+        // SAFETY: see above.
+        unsafe {
+            let x = vreinterpretq_s16_s32(vdupq_n_s32(x));
+            array::from_fn(|i| match i % 2 {
+                0 => vmlal_s16(sums[i], vget_low_s16(words[i / 2]), vget_low_s16(x)),
+                _ => vmlal_high_s16(sums[i], words[i / 2], x),
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut [float32x4_t; 4], _: usize, sums: [int32x4_t; 8]) {
+        // SAFETY: see above.
+        *floats = array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) });
     }
 }

@@ -8,12 +8,13 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::LANES;
+use super::simd::Encoding;
 use crate::format::{BLOCK, Dtype, QuantisedPanels};
 
 /// Codes of four inputs for each of a panel's outputs.
 pub(super) type Group = [u8; 4 * LANES];
-/// Pairs of inputs in a block.
-pub(super) const PAIRS: usize = BLOCK / 2;
+/// Times four inputs in a block.
+pub(super) const GROUPS: usize = BLOCK / 4;
 
 /// Some panels of a quantised matrix.
 #[derive(Clone, Copy, Debug)]
@@ -36,22 +37,21 @@ pub(super) struct QuantisedPanel<'a> {
     pub codes: &'a [Group],
 }
 
-/// The activations of a block of inputs, rounded.
+/// The activations of a block of inputs, rounded, for the set that rounded them.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RoundedBlock {
-    /// At most ±2047, in the order that [`super::simd::Integers::words`] gives codes: of every four inputs, the first and the third,
-    /// then the second and the fourth.
-    pub(super) pairs: [[i16; 2]; PAIRS],
-    /// What the numbers are multiples of, divided by [`SUM_FACTOR`].
+    /// At most ±2047, four inputs at a time, in the set's [`Encoding`].
+    pub(super) groups: [[i32; 2]; GROUPS],
+    /// What all of them add up to, negative; zero where no set needs it.
+    pub(super) minus_sum: i32,
+    /// What the numbers are multiples of, divided by [`Encoding::factor`].
     pub(super) scale: f32,
 }
 
-/// The largest rounded activation. A block's sum of products, at most 32 · 128 · 2047, then is exact in f32, and
-/// [`SUM_FACTOR`] times it in i32.
+/// The largest rounded activation. A block's sum of products, at most 32 · 128 · 2047, then is exact in f32, and 256 times it
+/// in i32.
 const LARGEST: f32 = 2047.0;
-/// What the sums of products are multiplied by: codes are widened to 16 bits by shifting them up, not by moving their signs.
-pub(super) const SUM_FACTOR: i32 = 256;
 /// Below this all activations of a block are taken for zero, so that no quotient overflows.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
@@ -137,24 +137,62 @@ pub(crate) fn rounded_blocks(inputs: usize, rows: usize) -> usize {
 
 /// See [`super::Kernels::round`].
 #[inline(always)]
-pub(super) fn round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock]) {
+pub(super) fn round(encoding: Encoding, x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock]) {
     let x: &[[f32; LANES]] = x.as_chunks().0;
     for (i, block) in blocks.iter_mut().enumerate() {
         let (index, row) = (first + i / rows, i % rows);
         let lanes = |panel: usize| x.get(panel * rows + row).copied().unwrap_or([0.0; LANES]);
-        *block = RoundedBlock::new([lanes(2 * index), lanes(2 * index + 1)]);
+        *block = RoundedBlock::new(encoding, [lanes(2 * index), lanes(2 * index + 1)]);
+    }
+}
+
+impl Encoding {
+    /// What sums of products come out times.
+    #[inline(always)]
+    pub(super) const fn factor(self) -> i32 {
+        match self {
+            Encoding::Words => 256,
+            Encoding::Bytes => 1,
+        }
+    }
+
+    #[inline(always)]
+    fn encode(self, numbers: [i16; 4]) -> [i32; 2] {
+        match self {
+            Encoding::Words => {
+                let [a, b, c, d] = numbers;
+                [bytemuck::cast([a, c]), bytemuck::cast([b, d])]
+            }
+            Encoding::Bytes => {
+                let upper = numbers.map(|x| (x + 64) >> 7);
+                let lower = std::array::from_fn(|i| (numbers[i] - 128 * upper[i]) as i8);
+                [bytemuck::cast(upper.map(|x| x as i8)), bytemuck::cast::<[i8; 4], i32>(lower)]
+            }
+        }
+    }
+
+    fn decode(self, group: [i32; 2]) -> [i16; 4] {
+        match self {
+            Encoding::Words => {
+                let [[a, c], [b, d]]: [[i16; 2]; 2] = group.map(bytemuck::cast);
+                [a, b, c, d]
+            }
+            Encoding::Bytes => {
+                let [upper, lower]: [[i8; 4]; 2] = group.map(bytemuck::cast);
+                std::array::from_fn(|i| 128 * i16::from(upper[i]) + i16::from(lower[i]))
+            }
+        }
     }
 }
 
 impl RoundedBlock {
     /// The rounded activations by input.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = i16> {
-        let (groups, _) = self.pairs.as_chunks::<2>();
-        groups.iter().flat_map(|[[a, c], [b, d]]| [*a, *b, *c, *d])
+    pub(super) fn in_order(&self, encoding: Encoding) -> impl Iterator<Item = i16> {
+        self.groups.iter().flat_map(move |group| encoding.decode(*group))
     }
 
     #[inline(always)]
-    fn new(x: [[f32; LANES]; 2]) -> RoundedBlock {
+    pub(super) fn new(encoding: Encoding, x: [[f32; LANES]; 2]) -> RoundedBlock {
         let mut largest = 0;
         for lane in 0..LANES {
             // Without their signs, larger numbers have larger bits, NaN the largest.
@@ -172,11 +210,14 @@ impl RoundedBlock {
             let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
             numbers[i] = if factor > 0.0 { number } else { 0 };
         }
-        let mut pairs = [[0; 2]; PAIRS];
-        for group in 0..PAIRS / 2 {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|i| numbers[4 * group + i]);
-            (pairs[2 * group], pairs[2 * group + 1]) = ([a, c], [b, d]);
+        let mut groups = [[0; 2]; GROUPS];
+        for (group, numbers) in groups.iter_mut().zip(numbers.as_chunks().0) {
+            *group = encoding.encode(*numbers);
         }
-        RoundedBlock { pairs, scale: scale / SUM_FACTOR as f32 }
+        let minus_sum = match encoding {
+            Encoding::Words => 0,
+            Encoding::Bytes => numbers.iter().map(|number| -i32::from(*number)).sum(),
+        };
+        RoundedBlock { groups, minus_sum, scale: scale / encoding.factor() as f32 }
     }
 }

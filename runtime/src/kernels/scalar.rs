@@ -1,7 +1,8 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
-use super::quantised::{self, RoundedBlock, SUM_FACTOR};
+use super::quantised::{self, RoundedBlock};
 use super::rounded::{Activations, Tile};
+use super::simd::Encoding;
 use super::{Bf16Pair, Element, F16, LANES, Quantised, math};
 
 pub(super) use math::{add, inverse_rms, scale_rows, silu_mul, softmax};
@@ -56,7 +57,12 @@ fn matmul<E: Element>(w: &[E], inputs: usize, x: &[f32], rows: usize, y: &mut [f
     }
 }
 
-pub(super) use quantised::round;
+/// How it gives itself rounded activations.
+pub(super) const ENCODING: Encoding = Encoding::Words;
+
+pub(super) fn round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock]) {
+    quantised::round(ENCODING, x, rows, first, blocks);
+}
 
 pub(super) fn matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
     for (index, y) in y.chunks_exact_mut(rows * LANES).enumerate() {
@@ -66,8 +72,9 @@ pub(super) fn matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize
             for lane in 0..LANES {
                 let values = w.values(panel, block, lane);
                 for (row, x) in x.iter().enumerate() {
-                    let sum: i32 = x.in_order().zip(values).map(|(x, w)| i32::from(x) * i32::from(w)).sum();
-                    let product = (sum * SUM_FACTOR) as f32 * f32::from(scales[lane]);
+                    let sum: i32 =
+                        x.in_order(ENCODING).zip(values).map(|(x, w)| i32::from(x) * i32::from(w)).sum();
+                    let product = (sum * ENCODING.factor()) as f32 * f32::from(scales[lane]);
                     let y = &mut y[row * LANES + lane];
                     *y = product.mul_add(x.scale, *y);
                 }

@@ -1,6 +1,6 @@
 //! What an instruction set must bring along for the matrix product, and how its entry points are compiled.
 
-use super::quantised::Group;
+use super::quantised::{Group, RoundedBlock};
 use super::{Bf16Pair, F16, LANES};
 
 /// The operations on a panel's 16 lanes that the matrix product is made of.
@@ -13,6 +13,8 @@ pub(super) trait Simd: Copy {
 
     /// Rows and panels of the block of sums that many rows keep in registers.
     const BLOCK: Block;
+    /// Whether many rows find weights of 16 bits widened in memory: where the units that widen are those that multiply.
+    const WIDENS: bool;
     /// Panels that one row reads side by side: several streams keep the memory busy.
     const STREAMS: usize;
 
@@ -22,25 +24,18 @@ pub(super) trait Simd: Copy {
     fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [Self::Lanes; 2];
     fn load_f16(self, from: &[F16; LANES]) -> Self::Lanes;
     fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
+    fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
     /// `sums + weights * x`, rounded once.
     fn fma(self, sums: Self::Lanes, weights: Self::Lanes, x: f32) -> Self::Lanes;
 }
 
-/// The operations on a panel's codes that products with quantised weights are made of.
-pub(super) trait Integers: Simd {
+/// The operations that take a panel's codes apart.
+pub(super) trait Bytes: Simd {
     /// Parts that a panel's outputs are worked on in, one after the other, so that all of a part is in registers.
     const PARTS: usize;
 
-    /// The same set with the parts that suit one row.
-    type OneRow: Integers<Lanes = Self::Lanes>;
     /// A part's share of 64 bytes: one for each of four inputs of an output.
     type Bytes: Copy;
-    /// An i16 for each of two inputs of a part's outputs: [`SUM_FACTOR`](super::quantised::SUM_FACTOR) times a value.
-    type Words: Copy;
-    /// A sum of i32 for each of a part's outputs.
-    type Sums: Copy;
-
-    fn one_row(self) -> Self::OneRow;
 
     fn bytes(self, from: &Group, part: usize) -> Self::Bytes;
     fn and(self, bytes: Self::Bytes, mask: u8) -> Self::Bytes;
@@ -51,20 +46,56 @@ pub(super) trait Integers: Simd {
     fn down(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
     fn minus(self, bytes: Self::Bytes, n: u8) -> Self::Bytes;
     /// What the table has for each byte, all of which are below 16.
-    fn look_up(self, values: &[i8; 16], bytes: Self::Bytes) -> Self::Bytes;
+    fn look_up(self, values: &[u8; 16], bytes: Self::Bytes) -> Self::Bytes;
+    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
+}
 
-    /// The values of the first and the third of four inputs, then of the second and the fourth.
-    fn words(self, bytes: Self::Bytes) -> [Self::Words; 2];
-    fn load_words(self, from: &[[i16; 2]; LANES], part: usize) -> Self::Words;
-    fn store_words(self, words: Self::Words, to: &mut [[i16; 2]; LANES], part: usize);
+/// How a set multiplies a panel's values with rounded activations: four inputs at a time, in two halves.
+pub(super) trait Integers: Bytes {
+    /// How the activations of four inputs are given.
+    const ENCODING: Encoding;
+    /// Whether values are multiplied as unsigned bytes, 128 more than they are.
+    const UNSIGNED: bool;
+    /// Most rows that codes are taken apart for in registers, at a time: as many as have sums in these, too.
+    const ROWS: usize;
+    /// Where the units that take apart are those that multiply, codes are taken apart once for more rows than that, in memory:
+    /// then this is the rows of a block, 2 or 4, else 0.
+    const STORED_ROWS: usize;
 
-    fn no_sums(self) -> Self::Sums;
-    /// `sums` and the products of the two inputs' words with `x`.
-    fn add_products(self, sums: Self::Sums, words: Self::Words, x: [i16; 2]) -> Self::Sums;
+    /// The same set with the parts that suit one row.
+    type OneRow: Integers<Lanes = Self::Lanes>;
+    /// What a half multiplies, of a part's outputs.
+    type Factors: Copy;
+    /// That of both halves in memory, of a whole panel.
+    type Stored: Copy;
+    /// A sum of products for each of a part's outputs, or one for each half.
+    type Sums: Copy;
+
+    const NOTHING_STORED: Self::Stored;
+
+    fn one_row(self) -> Self::OneRow;
+
+    fn factors(self, values: Self::Bytes, half: usize) -> Self::Factors;
+    fn load_factors(self, from: &Self::Stored, half: usize, part: usize) -> Self::Factors;
+    fn store_factors(self, values: Self::Bytes, to: &mut Self::Stored, part: usize);
+
+    /// What sums with such activations begin with: zero, or less where values are more than they are.
+    fn sums(self, x: &RoundedBlock) -> Self::Sums;
+    /// `sums` and the products of a half.
+    fn add_products(self, sums: Self::Sums, factors: Self::Factors, x: i32, half: usize) -> Self::Sums;
     /// Puts a part's sums where they belong. Exact for sums below 2^24 times a power of two.
     fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
-    fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
-    fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
+}
+
+/// How the rounded activations of four inputs are given to [`Integers::add_products`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // each processor's sets use some
+pub(super) enum Encoding {
+    /// A half is two inputs: an i16 of the first and the third, or of the second and the fourth. Values are shifted up to 16
+    /// bits instead of having their signs moved, so that sums are 256 times what they should be.
+    Words,
+    /// A half is a part of all four: of each input `x = 128 a + b`, the i8 `a`, or the i8 `b`.
+    Bytes,
 }
 
 /// As many sums as the registers of a set hold beside a panel's weights.
@@ -78,10 +109,31 @@ pub(super) enum Block {
     Rows2,
 }
 
+/// Writes a loop of at most so many steps out, so that every index is a constant in the code that the compiler is given. Arrays
+/// of sums then are registers. LLVM writes loops out, too, but after it has decided which arrays stay in memory.
+macro_rules! unrolled {
+    ($i:ident < 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 2, $step, 0 1) };
+    ($i:ident < 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 4, $step, 0 1 2 3) };
+    ($i:ident < $count:ident of 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1) };
+    ($i:ident < $count:ident of 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3) };
+    ($i:ident < $count:ident of 8 => $step:block) => {
+        $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7)
+    };
+    ($i:ident < $count:ident of 12 => $step:block) => {
+        $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $i:ident, $count:expr, $step:block, $($index:literal)*) => {{
+        $(if $index < $count {
+            let $i: usize = $index;
+            $step
+        })*
+    }};
+}
+
 /// The entry points of one instruction set: methods of its proof value that run the shared bodies, compiled for the
 /// set's target features.
 macro_rules! entries {
-    ($set:ident, $features:literal) => {
+    ($set:ty, $features:literal) => {
         impl $set {
             $crate::kernels::simd::entry! { $set, $features,
             matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
@@ -94,7 +146,7 @@ macro_rules! entries {
             = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
             $crate::kernels::simd::entry! { $set, $features,
             round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock])
-            = |_set| $crate::kernels::quantised::round(x, rows, first, blocks) }
+            = |_set| $crate::kernels::quantised::round(<$set as $crate::kernels::simd::Integers>::ENCODING, x, rows, first, blocks) }
             $crate::kernels::simd::entry! { $set, $features,
             matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32])
             = |set| $crate::kernels::integers::matmul(set, w, x, rows, y) }
@@ -123,7 +175,7 @@ macro_rules! entries {
 
 /// One entry point, see [`entries`].
 macro_rules! entry {
-    ($set:ident, $features:literal, $name:ident ( $($argument:ident : $type:ty),* ) = |$proof:ident| $body:expr) => {
+    ($set:ty, $features:literal, $name:ident ( $($argument:ident : $type:ty),* ) = |$proof:ident| $body:expr) => {
         pub(super) fn $name(self, $($argument: $type),*) {
             #[target_feature(enable = $features)]
             fn compiled($proof: $set, $($argument: $type),*) {
@@ -136,4 +188,4 @@ macro_rules! entry {
     };
 }
 
-pub(super) use {entries, entry};
+pub(super) use {entries, entry, unrolled};

@@ -5,7 +5,7 @@ use std::arch::wasm32::*;
 use std::array;
 
 use super::quantised::Group;
-use super::simd::{Block, Integers, Simd, entries};
+use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
 use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
 
 /// The proof that this module is compiled for SIMD128. Integers are multiplied in parts of `N` registers: engines keep to the
@@ -28,7 +28,7 @@ impl Simd128 {
     }
 }
 
-entries!(Simd128, "simd128");
+entries!(Simd128<2>, "simd128");
 
 #[inline(always)]
 fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
@@ -60,6 +60,7 @@ impl<const N: usize> Simd for Simd128<N> {
 
     /// What a processor of 16 registers holds. (An Arm has more, but a module cannot know.)
     const BLOCK: Block = Block::Rows2;
+    const WIDENS: bool = true;
     const STREAMS: usize = 2;
 
     #[inline(always)]
@@ -103,6 +104,11 @@ impl<const N: usize> Simd for Simd128<N> {
     }
 
     #[inline(always)]
+    fn mul(self, lanes: [v128; 4], other: [v128; 4]) -> [v128; 4] {
+        array::from_fn(|i| f32x4_mul(lanes[i], other[i]))
+    }
+
+    #[inline(always)]
     fn fma(self, sums: [v128; 4], weights: [v128; 4], x: f32) -> [v128; 4] {
         let x = f32x4_splat(x);
         array::from_fn(|i| multiply_add(weights[i], x, sums[i]))
@@ -110,19 +116,10 @@ impl<const N: usize> Simd for Simd128<N> {
 }
 
 // SAFETY of every `unsafe` below: each load or store touches all of an array of 16 bytes.
-impl<const N: usize> Integers for Simd128<N> {
+impl<const N: usize> Bytes for Simd128<N> {
     const PARTS: usize = 4 / N;
 
-    /// Its codes have to be taken apart in registers, too.
-    type OneRow = Simd128<1>;
     type Bytes = [v128; N];
-    type Words = [v128; N];
-    type Sums = [v128; N];
-
-    #[inline(always)]
-    fn one_row(self) -> Simd128<1> {
-        Simd128(())
-    }
 
     #[inline(always)]
     fn bytes(self, from: &Group, part: usize) -> [v128; N] {
@@ -156,48 +153,10 @@ impl<const N: usize> Integers for Simd128<N> {
     }
 
     #[inline(always)]
-    fn look_up(self, values: &[i8; 16], bytes: [v128; N]) -> [v128; N] {
+    fn look_up(self, values: &[u8; 16], bytes: [v128; N]) -> [v128; N] {
         // SAFETY: see above.
         let values = unsafe { v128_load(values.as_ptr().cast()) };
         bytes.map(|bytes| swizzle(values, bytes))
-    }
-
-    #[inline(always)]
-    fn words(self, bytes: [v128; N]) -> [[v128; N]; 2] {
-        let upper = i16x8_splat(-1 << 8);
-        [bytes.map(|bytes| i16x8_shl(bytes, 8)), bytes.map(|bytes| v128_and(bytes, upper))]
-    }
-
-    #[inline(always)]
-    fn load_words(self, from: &[[i16; 2]; LANES], part: usize) -> [v128; N] {
-        // SAFETY: see above.
-        array::from_fn(|i| unsafe { v128_load(from.as_chunks::<4>().0[part * N + i].as_ptr().cast()) })
-    }
-
-    #[inline(always)]
-    fn store_words(self, words: [v128; N], to: &mut [[i16; 2]; LANES], part: usize) {
-        for (words, to) in words.into_iter().zip(&mut to.as_chunks_mut::<4>().0[part * N..]) {
-            // SAFETY: see above.
-            unsafe { v128_store(to.as_mut_ptr().cast(), words) }
-        }
-    }
-
-    #[inline(always)]
-    fn no_sums(self) -> [v128; N] {
-        [i32x4_splat(0); N]
-    }
-
-    #[inline(always)]
-    fn add_products(self, sums: [v128; N], words: [v128; N], x: [i16; 2]) -> [v128; N] {
-        let x = i32x4_splat(bytemuck::cast(x));
-        array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(words[i], x)))
-    }
-
-    #[inline(always)]
-    fn set_floats(self, floats: &mut [v128; 4], part: usize, sums: [v128; N]) {
-        for (i, sums) in sums.into_iter().enumerate() {
-            floats[part * N + i] = f32x4_convert_i32x4(sums);
-        }
     }
 
     #[inline(always)]
@@ -210,9 +169,70 @@ impl<const N: usize> Integers for Simd128<N> {
             _ => f32x4_convert_i32x4(u32x4_extend_high_u16x8(halves[i / 2])),
         })
     }
+}
+
+// SAFETY of every `unsafe` below: each load or store touches all of an array of 16 bytes.
+impl<const N: usize> Integers for Simd128<N> {
+    const ENCODING: Encoding = Encoding::Words;
+    const UNSIGNED: bool = false;
+    const ROWS: usize = 1;
+    const STORED_ROWS: usize = 4;
+
+    /// Its codes have to be taken apart in registers, too.
+    type OneRow = Simd128<1>;
+    type Factors = [v128; N];
+    type Stored = [[[i16; 2]; LANES]; 2];
+    type Sums = [v128; N];
+
+    const NOTHING_STORED: Self::Stored = [[[0; 2]; LANES]; 2];
 
     #[inline(always)]
-    fn mul(self, lanes: [v128; 4], other: [v128; 4]) -> [v128; 4] {
-        array::from_fn(|i| f32x4_mul(lanes[i], other[i]))
+    fn one_row(self) -> Simd128<1> {
+        Simd128(())
+    }
+
+    #[inline(always)]
+    fn factors(self, values: [v128; N], half: usize) -> [v128; N] {
+        let upper = i16x8_splat(-1 << 8);
+        match half {
+            0 => values.map(|bytes| i16x8_shl(bytes, 8)),
+            _ => values.map(|bytes| v128_and(bytes, upper)),
+        }
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, part: usize) -> [v128; N] {
+        let from = from[half].as_chunks::<4>().0;
+        // SAFETY: see above.
+        array::from_fn(|i| unsafe { v128_load(from[part * N + i].as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: [v128; N], to: &mut [[[i16; 2]; LANES]; 2], part: usize) {
+        for (half, to) in to.iter_mut().enumerate() {
+            let to = &mut to.as_chunks_mut::<4>().0[part * N..];
+            for (words, to) in self.factors(values, half).into_iter().zip(to) {
+                // SAFETY: see above.
+                unsafe { v128_store(to.as_mut_ptr().cast(), words) }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, _: &RoundedBlock) -> [v128; N] {
+        [i32x4_splat(0); N]
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [v128; N], words: [v128; N], x: i32, _: usize) -> [v128; N] {
+        let x = i32x4_splat(x);
+        array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(words[i], x)))
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut [v128; 4], part: usize, sums: [v128; N]) {
+        for (i, sums) in sums.into_iter().enumerate() {
+            floats[part * N + i] = f32x4_convert_i32x4(sums);
+        }
     }
 }

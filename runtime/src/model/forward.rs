@@ -127,6 +127,14 @@ impl Forward {
         if self.has_gap { Overflow::STEP } else { self.position() }
     }
 
+    /// Most tokens that an empty sequence can be fed.
+    pub(crate) fn most_tokens(&self) -> usize {
+        match self.overflow {
+            Overflow::Stop => self.model.config().max_position_embeddings,
+            Overflow::Slide => usize::MAX,
+        }
+    }
+
     /// Whether the sequence has come to the end of the model's context and may not go on.
     pub(crate) fn is_full(&self) -> bool {
         self.overflow == Overflow::Stop && self.position() == self.model.config().max_position_embeddings

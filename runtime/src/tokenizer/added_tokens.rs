@@ -1,10 +1,13 @@
 //! Added tokens: found in the text, leftmost and longest first, before it is pre-tokenized.
 
+use crate::error;
 use crate::format::{AddedToken, FormatError, Kind, TextRules};
 
 use super::SpecialTokens;
 use super::normalize::normalize;
+use super::prefixes::Prefixes;
 use super::tables::{Tables, table_error};
+use super::work;
 
 /// A part of the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +40,8 @@ impl<'a> AddedTokens<'a> {
         &self,
         text: &str,
         special: SpecialTokens,
-        emit: &mut impl FnMut(Segment<'_>, bool) -> Result<(), FormatError>,
-    ) -> Result<(), FormatError> {
+        emit: &mut impl FnMut(Segment<'_>, bool) -> error::Result<()>,
+    ) -> error::Result<()> {
         self.first.split(text, special, &mut |segment, at| {
             let Segment::Text(text) = segment else { return emit(segment, at == 0) };
             let text = normalize(self.rules, text);
@@ -48,22 +51,12 @@ impl<'a> AddedTokens<'a> {
 }
 
 /// The tokens that are looked for together.
-struct Pass<'a> {
-    /// In ascending order of their text, which is never empty.
-    tokens: Vec<(&'a str, AddedToken)>,
-    /// Whether any of them starts with a byte: most positions of a text are passed over by this alone.
-    starts: [bool; 256],
-}
+struct Pass<'a>(Prefixes<'a, AddedToken>);
 
 impl<'a> Pass<'a> {
     fn new(tables: &Tables<'a>, tokens: &[AddedToken]) -> Result<Pass<'a>, FormatError> {
-        let mut pass = Pass { tokens: Vec::with_capacity(tokens.len()), starts: [false; 256] };
-        for &token in tokens {
-            let content = content(tables, token)?;
-            pass.starts[usize::from(content.as_bytes()[0])] = true;
-            pass.tokens.push((content, token));
-        }
-        Ok(pass)
+        let texts = tokens.iter().map(|&token| Ok((content(tables, token)?, token)));
+        Ok(Pass(Prefixes::new(texts.collect::<Result<_, _>>()?)))
     }
 
     /// Hands the parts of `text` to `emit`, in order, each with where it starts.
@@ -71,20 +64,23 @@ impl<'a> Pass<'a> {
         &self,
         text: &'t str,
         special: SpecialTokens,
-        emit: &mut impl FnMut(Segment<'t>, usize) -> Result<(), FormatError>,
-    ) -> Result<(), FormatError> {
-        let (mut done, mut from) = (0, 0);
-        while let Some((found, content, token)) = self.find(text, from) {
+        emit: &mut impl FnMut(Segment<'t>, usize) -> error::Result<()>,
+    ) -> error::Result<()> {
+        let (mut done, mut from, mut space_end) = (0, 0, 0);
+        while let Some((found, content, token)) = self.0.find(text, from) {
             from = found + content.len();
             if token.is_special() && special == SpecialTokens::AsText {
                 continue; // it stays text, and nothing else is looked for inside of it in this pass
             }
             let (mut start, mut end) = (found, from);
             if token.takes_left_space() {
-                start = text[..start].trim_end().len().max(done);
+                // Not past `done`: a text of white space and such tokens would be read from each of them on.
+                start = done.max(start - trailing_space(&text[done.min(start)..start]));
             }
             if token.takes_right_space() {
-                end = text.len() - text[end..].trim_start().len();
+                // White space that was measured for a token before this one ends where it did.
+                space_end = if end > space_end { end + leading_space(&text[end..]) } else { space_end };
+                end = space_end;
             }
             if done < start {
                 emit(Segment::Text(&text[done..start]), done)?;
@@ -95,31 +91,6 @@ impl<'a> Pass<'a> {
         match done < text.len() {
             true => emit(Segment::Text(&text[done..]), done),
             false => Ok(()),
-        }
-    }
-
-    /// The leftmost token in `text` at `from` or later, the longest of those that start there.
-    fn find(&self, text: &str, from: usize) -> Option<(usize, &'a str, AddedToken)> {
-        let bytes = text.as_bytes();
-        let mut starts = (from..bytes.len()).filter(|&at| self.starts[usize::from(bytes[at])]);
-        starts.find_map(|start| {
-            self.longest_prefix(&bytes[start..]).map(|(content, token)| (start, content, token))
-        })
-    }
-
-    /// The longest token that `text` starts with.
-    ///
-    /// It is the greatest one not above `text`, unless that one goes on differently after some bytes. Then it is at
-    /// most these bytes long, and not above them.
-    fn longest_prefix(&self, mut text: &[u8]) -> Option<(&'a str, AddedToken)> {
-        loop {
-            let above = self.tokens.partition_point(|(content, _)| content.as_bytes() <= text);
-            let &(content, token) = self.tokens.get(above.checked_sub(1)?)?;
-            let shared = content.bytes().zip(text).take_while(|(a, b)| a == *b).count();
-            if shared == content.len() {
-                return Some((content, token));
-            }
-            text = text.get(..shared).filter(|shorter| shorter.len() < text.len())?;
         }
     }
 }
@@ -134,9 +105,27 @@ pub(super) fn content<'a>(tables: &Tables<'a>, token: AddedToken) -> Result<&'a 
     tables.known(id, Kind::AddedTokens)?;
     match std::str::from_utf8(tables.token(id)?) {
         Ok("") => Err(error("its text is empty")),
+        Ok(content) if content.len() > AddedToken::MAX_LEN => {
+            let (most, found) = (AddedToken::MAX_LEN, content.len());
+            Err(error(&format!("expected a text of at most {most} bytes, found {found}")))
+        }
         Ok(content) => Ok(content),
         Err(_) => Err(error("its text is not UTF-8")),
     }
+}
+
+/// Bytes of the white space at the start of `text`.
+fn leading_space(text: &str) -> usize {
+    let len = text.len() - text.trim_start().len();
+    work::steps(len);
+    len
+}
+
+/// Bytes of the white space at the end of `text`.
+fn trailing_space(text: &str) -> usize {
+    let len = text.len() - text.trim_end().len();
+    work::steps(len);
+    len
 }
 
 /// The text of an added token without the space behind which a normalized one is looked for.
@@ -181,7 +170,7 @@ mod tests {
         Found::Text(text.to_owned())
     }
 
-    fn split_with(fixture: &Fixture, text: &str, special: SpecialTokens) -> Result<Vec<Found>, FormatError> {
+    fn split_with(fixture: &Fixture, text: &str, special: SpecialTokens) -> error::Result<Vec<Found>> {
         let mut segments = Vec::new();
         AddedTokens::new(&fixture.tables())?.split(text, special, &mut |segment, first| {
             assert_eq!(first, segments.is_empty());

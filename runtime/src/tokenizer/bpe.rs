@@ -3,17 +3,23 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::format::{FormatError, Kind, Merge};
+use crate::error::{Error, Result};
+use crate::format::{Kind, Merge};
 
+use super::ids::{Ids, Room};
 use super::tables::Tables;
+use super::work;
 
 /// The encoder. Its scratch memory serves one word after the other.
+///
+/// A word of n bytes takes at most 3 n lookups of merges, as many steps of the queue, and 48 n bytes of memory.
 pub(super) struct Bpe<'a> {
     tables: Tables<'a>,
     /// The word's tokens, a list linked by index: a merge takes the right one out of it.
     symbols: Vec<Symbol>,
-    /// Rank and index of pairs that may still be there, the lowest rank first, and of equal ones the leftmost.
-    queue: BinaryHeap<Reverse<(u32, usize)>>,
+    /// Rank and index of pairs that may still be there, the lowest rank first, and of equal ones the leftmost: the rank in the
+    /// upper 32 bits, so that one comparison orders both.
+    queue: BinaryHeap<Reverse<u64>>,
 }
 
 #[derive(Clone, Copy)]
@@ -22,9 +28,9 @@ struct Symbol {
     /// What it and the next one become, if they merge; `None` once it is out of the list.
     merge: Option<Merge>,
     /// An index past the end where there is none.
-    previous: usize,
+    previous: u32,
     /// An index past the end where there is none.
-    next: usize,
+    next: u32,
 }
 
 impl<'a> Bpe<'a> {
@@ -33,69 +39,77 @@ impl<'a> Bpe<'a> {
     }
 
     /// Appends the tokens of `word` to `ids`.
-    pub(super) fn encode(&mut self, word: &str, ids: &mut Vec<u32>) -> Result<(), FormatError> {
+    pub(super) fn encode(&mut self, word: &str, ids: &mut Ids) -> Result<()> {
         if let Some(id) = self.tables.whole_word(word)? {
-            ids.push(id);
-            return Ok(());
+            return ids.push(id);
         }
-        self.start(word)?;
-        while let Some(Reverse((rank, left))) = self.queue.pop() {
+        self.start(word, ids.room(word.len(), &self.tables))?;
+        while let Some(Reverse(pair)) = self.queue.pop() {
+            work::steps(1);
+            let (rank, left) = ((pair >> 32) as u32, pair as u32);
             // The pair is there if nothing has become of it since: every later pair at this index has another rank.
-            if let Some(merge) = self.symbols[left].merge.filter(|merge| merge.rank == rank) {
+            if let Some(merge) = self.symbols[left as usize].merge.filter(|merge| merge.rank == rank) {
                 self.merge(left, merge.merged)?;
             }
         }
         let mut index = 0;
-        while let Some(symbol) = self.symbols.get(index) {
-            ids.push(symbol.id);
+        while let Some(symbol) = self.symbols.get(index as usize) {
+            ids.push(symbol.id)?;
             index = symbol.next;
         }
         Ok(())
     }
 
     /// One symbol for each character, or each of its bytes, that has a token; other bytes are dropped as if they were
-    /// not there.
-    fn start(&mut self, word: &str) -> Result<(), FormatError> {
+    /// not there. An error once it is clear that there is no room for what becomes of them.
+    fn start(&mut self, word: &str, room: Room) -> Result<()> {
         self.symbols.clear();
         self.queue.clear();
+        let bytes = room.symbols().saturating_mul(size_of::<Symbol>());
+        let out_of_memory = |_| Error::OutOfMemory { what: "a word", bytes };
+        self.symbols.try_reserve_exact(room.symbols()).map_err(out_of_memory)?;
         if !self.tables.starts_from_chars() {
-            return self.push_bytes(word);
+            return self.push_bytes(word, room);
         }
         for (at, c) in word.char_indices() {
             match self.tables.char_token(c)? {
-                Some(id) => self.push(id),
-                None => self.push_bytes(&word[at..at + c.len_utf8()])?,
+                Some(id) => self.push(id, room)?,
+                None => self.push_bytes(&word[at..at + c.len_utf8()], room)?,
             }
         }
         Ok(())
     }
 
-    fn push_bytes(&mut self, text: &str) -> Result<(), FormatError> {
+    fn push_bytes(&mut self, text: &str, room: Room) -> Result<()> {
         for byte in text.bytes() {
             if let Some(id) = self.tables.byte_token(byte)? {
-                self.push(id);
+                self.push(id, room)?;
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, id: u32) {
-        let index = self.symbols.len();
+    #[inline]
+    fn push(&mut self, id: u32, room: Room) -> Result<()> {
+        room.check(self.symbols.len())?;
+        let index = self.symbols.len() as u32; // `Room` has 32 bits
         let previous = index.wrapping_sub(1);
         self.symbols.push(Symbol { id, merge: None, previous, next: index + 1 });
         self.pair(previous);
+        Ok(())
     }
 
     /// Puts the token `merged` in the place of the symbol at `left` and the next one.
-    fn merge(&mut self, left: usize, merged: u32) -> Result<(), FormatError> {
+    fn merge(&mut self, left: u32, merged: u32) -> Result<()> {
         let merged = self.tables.known(merged, Kind::Merges)?;
-        let right = self.symbols[left].next;
-        self.symbols[right].merge = None;
-        let next = self.symbols[right].next;
-        if let Some(symbol) = self.symbols.get_mut(next) {
+        let right = self.symbols[left as usize].next;
+        let taken = &mut self.symbols[right as usize];
+        taken.merge = None;
+        let next = taken.next;
+        if let Some(symbol) = self.symbols.get_mut(next as usize) {
             symbol.previous = left;
         }
-        let symbol = &mut self.symbols[left];
+        let symbol = &mut self.symbols[left as usize];
         (symbol.id, symbol.next) = (merged, next);
         let previous = symbol.previous;
         self.pair(previous);
@@ -104,13 +118,14 @@ impl<'a> Bpe<'a> {
     }
 
     /// Looks up what the symbol at `left`, if there is one, and the next one merge to.
-    fn pair(&mut self, left: usize) {
-        let Some(&symbol) = self.symbols.get(left) else { return };
-        let next = self.symbols.get(symbol.next);
-        let merge = next.and_then(|next| self.tables.merges.find(symbol.id, next.id));
-        self.symbols[left].merge = merge;
-        if let Some(merge) = merge {
-            self.queue.push(Reverse((merge.rank, left)));
+    #[inline(always)]
+    fn pair(&mut self, left: u32) {
+        work::steps(1);
+        let Some(&Symbol { id, next, .. }) = self.symbols.get(left as usize) else { return };
+        let merge = self.symbols.get(next as usize).and_then(|next| self.tables.merges.find(id, next.id));
+        self.symbols[left as usize].merge = merge;
+        if let Some(Merge { rank, .. }) = merge {
+            self.queue.push(Reverse(u64::from(rank) << 32 | u64::from(left)));
         }
     }
 }
@@ -120,11 +135,11 @@ mod tests {
     use super::super::fixture::Fixture;
     use super::*;
 
-    fn encode(fixture: &Fixture, words: &[&str]) -> Result<Vec<u32>, FormatError> {
+    fn encode(fixture: &Fixture, words: &[&str]) -> Result<Vec<u32>> {
         let mut bpe = Bpe::new(fixture.tables());
-        let mut ids = Vec::new();
+        let mut ids = Ids::new(usize::MAX);
         words.iter().try_for_each(|word| bpe.encode(word, &mut ids))?;
-        Ok(ids)
+        Ok(ids.into_vec())
     }
 
     fn fixture() -> Fixture {

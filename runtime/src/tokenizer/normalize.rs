@@ -9,6 +9,8 @@ use crate::format::TextRules;
 
 /// How vocabularies of SentencePiece's kind write a space.
 const LOWER_ONE_EIGHTH_BLOCK: char = '\u{2581}';
+/// Bytes of a text that are brought into normal form at a time, if they can be cut there.
+const PIECE: usize = 4096;
 
 /// `text`, which is not empty, as normalized tokens are looked for in it.
 pub(super) fn normalize(rules: TextRules, text: &str) -> Cow<'_, str> {
@@ -19,21 +21,16 @@ pub(super) fn normalize(rules: TextRules, text: &str) -> Cow<'_, str> {
     if rules.has(TextRules::NORMALIZE_SPACE) {
         text = with_spaces(text);
     }
-    if rules.has(TextRules::PREPEND_SPACE) {
-        text.to_mut().insert(0, ' ');
-    }
-    text
+    if rules.has(TextRules::PREPEND_SPACE) { behind_space(&text) } else { text }
 }
 
 /// `text`, in which normalized tokens were looked for, as it is cut into words. `first` says that the whole begins with
 /// it.
 pub(super) fn prefix(rules: TextRules, text: Cow<'_, str>, first: bool) -> Cow<'_, str> {
-    let mut text = if rules.has(TextRules::METASPACE) { with_spaces(text) } else { text };
+    let text = if rules.has(TextRules::METASPACE) { with_spaces(text) } else { text };
     let here = first || !rules.has(TextRules::PREFIX_FIRST);
-    if here && rules.has(TextRules::PREFIX_SPACE) && !text.is_empty() && !text.starts_with(' ') {
-        text.to_mut().insert(0, ' ');
-    }
-    text
+    let is_bare = !text.is_empty() && !text.starts_with(' ');
+    if here && rules.has(TextRules::PREFIX_SPACE) && is_bare { behind_space(&text) } else { text }
 }
 
 /// Normal form C of Unicode 9, as in the `tokenizers` library, whose table this is.
@@ -41,7 +38,30 @@ fn nfc(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.is_ascii() || matches!(is_nfc_quick(text.chars()), IsNormalized::Yes) {
         return text;
     }
-    Cow::Owned(composed(decomposed(&text)))
+    Cow::Owned(nfc_in_pieces(&text, PIECE))
+}
+
+/// [`nfc`] of pieces of about `len` bytes each, so that what lies between them and the result is small.
+fn nfc_in_pieces(mut text: &str, len: usize) -> String {
+    let mut normal = String::with_capacity(text.len());
+    while !text.is_empty() {
+        let (piece, after) = text.split_at(piece_end(text, len));
+        match is_nfc_quick(piece.chars()) {
+            IsNormalized::Yes => normal.push_str(piece),
+            _ => normal.extend(composed(decomposed(piece))),
+        }
+        text = after;
+    }
+    normal
+}
+
+/// The first place in `text`, `len` bytes or more from its start, whose character nothing before it can join.
+fn piece_end(text: &str, len: usize) -> usize {
+    let stands_alone = |c: char| {
+        canonical_combining_class(c) == 0 && matches!(is_nfc_quick([c].into_iter()), IsNormalized::Yes)
+    };
+    let start = text.ceil_char_boundary(len);
+    text[start..].char_indices().find(|&(_, c)| stands_alone(c)).map_or(text.len(), |(at, _)| start + at)
 }
 
 /// The characters that `text` consists of, each with its combining class, in canonical order.
@@ -60,7 +80,7 @@ fn decomposed(text: &str) -> Vec<(u8, char)> {
 }
 
 /// `chars`, which are [`decomposed`], with each that can be composed with the starter before it composed.
-fn composed(chars: Vec<(u8, char)>) -> String {
+fn composed(chars: Vec<(u8, char)>) -> impl Iterator<Item = char> {
     let mut kept: Vec<(u8, char)> = Vec::with_capacity(chars.len());
     let mut starter = None;
     for (class, c) in chars {
@@ -77,7 +97,12 @@ fn composed(chars: Vec<(u8, char)>) -> String {
             }
         }
     }
-    kept.into_iter().map(|(_, c)| c).collect()
+    kept.into_iter().map(|(_, c)| c)
+}
+
+/// `text` with a space before it.
+fn behind_space(text: &str) -> Cow<'static, str> {
+    Cow::Owned([" ", text].concat())
 }
 
 fn with_spaces(text: Cow<'_, str>) -> Cow<'_, str> {
@@ -113,11 +138,13 @@ mod tests {
             };
             let text: String = (0..1 + next() % 8).map(|_| PARTS[next() % PARTS.len()]).collect();
             let expected: String = text.chars().nfc().map(|(c, _)| c).collect();
-            assert_eq!(composed(decomposed(&text)), expected, "{:?}", text.escape_unicode().to_string());
+            for len in [1, 5, 100] {
+                assert_eq!(nfc_in_pieces(&text, len), expected, "{:?}", text.escape_unicode().to_string());
+            }
         }
         for c in '\0'..=char::MAX {
             let expected: String = [c].into_iter().nfc().map(|(c, _)| c).collect();
-            assert_eq!(composed(decomposed(&c.to_string())), expected, "{c:?}");
+            assert_eq!(nfc_in_pieces(&c.to_string(), 1), expected, "{c:?}");
         }
     }
 

@@ -1,22 +1,25 @@
 //! Cuts text into the words that byte-pair encoding works on.
 
-use crate::format::{DEAD, Dfa, FormatError, Kind};
+use crate::error::Result;
+use crate::format::{DEAD, Dfa, FormatError, Kind, MAX_LOOK_AHEAD};
 
 use super::tables::table_error;
+use super::work;
 
 /// Hands the words of `text` to `emit`, in order. Each stage cuts every piece of the one before into its matches and
 /// what lies between them.
 pub(super) fn split<'t>(
     stages: &[Dfa],
     text: &'t str,
-    emit: &mut impl FnMut(&'t str) -> Result<(), FormatError>,
-) -> Result<(), FormatError> {
+    emit: &mut impl FnMut(&'t str) -> Result<()>,
+) -> Result<()> {
     let Some((stage, later)) = stages.split_first() else {
         return if text.is_empty() { Ok(()) } else { emit(text) };
     };
     let (mut done, mut at) = (0, 0);
+    let mut look_ahead = LookAhead { left: text.len().saturating_mul(MAX_LOOK_AHEAD) };
     while let Some(first) = text[at..].chars().next() {
-        let len = match_len(stage, &text[at..])?;
+        let len = match_len(stage, &text[at..], &mut look_ahead)?;
         if len == 0 {
             at += first.len_utf8();
             continue;
@@ -29,9 +32,29 @@ pub(super) fn split<'t>(
     split(later, &text[done..], emit)
 }
 
+/// Bytes that a stage may still read in vain, so that cutting a text takes time in proportion to it whatever the automaton is:
+/// from each place it may look as far ahead as it likes, but not from all of them.
+struct LookAhead {
+    left: usize,
+}
+
+impl LookAhead {
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            error(&format!(
+                "expected to read at most {MAX_LOOK_AHEAD} bytes ahead for each of a text, found more"
+            ))
+        })?;
+        Ok(())
+    }
+}
+
 /// Bytes of the match at the start of `text`, which end at a character's end; 0 when there is none.
-fn match_len(stage: &Dfa, text: &str) -> Result<usize, FormatError> {
-    let len = walk(stage, text.as_bytes()).ok_or_else(|| error("its tables contradict themselves"))?;
+fn match_len(stage: &Dfa, text: &str, look_ahead: &mut LookAhead) -> Result<usize> {
+    let (len, read) =
+        walk(stage, text.as_bytes()).ok_or_else(|| error("its tables contradict themselves"))?;
+    work::steps(read);
+    look_ahead.take(read - len)?;
     let parts = text.split_at_checked(len).ok_or_else(|| error("a match ends inside a character"))?;
     let (matched, after) = parts;
     let is_split =
@@ -43,19 +66,20 @@ fn match_len(stage: &Dfa, text: &str) -> Result<usize, FormatError> {
     })
 }
 
-/// The last position at which the automaton accepts; `None` when its tables contradict themselves.
-fn walk(stage: &Dfa, text: &[u8]) -> Option<usize> {
+/// The last position at which the automaton accepts, and how far it was read to know that; `None` when its tables
+/// contradict themselves.
+fn walk(stage: &Dfa, text: &[u8]) -> Option<(usize, usize)> {
     let (mut state, mut end) = (stage.start, 0);
     for (index, &byte) in text.iter().enumerate() {
         state = stage.step(state, byte)?;
         if state == DEAD {
-            break;
+            return Some((end, index + 1));
         }
         if stage.accepts(state)? {
             end = index + 1;
         }
     }
-    Some(end)
+    Some((end, text.len()))
 }
 
 fn error(problem: &str) -> FormatError {
@@ -106,7 +130,7 @@ mod tests {
         }
     }
 
-    fn words<'t>(stages: &[Dfa], text: &'t str) -> Result<Vec<&'t str>, FormatError> {
+    fn words<'t>(stages: &[Dfa], text: &'t str) -> Result<Vec<&'t str>> {
         let mut words = Vec::new();
         split(stages, text, &mut |word| {
             words.push(word);

@@ -54,6 +54,12 @@ impl<'a> Tables<'a> {
         })
     }
 
+    /// Bytes of the longest token; 1 at least.
+    pub(super) fn longest_token(&self) -> usize {
+        let lens = self.offsets.array_windows().map(|[start, end]| end.saturating_sub(*start) as usize);
+        lens.max().unwrap_or(1).max(1)
+    }
+
     fn find_token(&self, id: u32) -> Option<&'a [u8]> {
         let id = usize::try_from(id).ok()?;
         let start = *self.offsets.get(id)? as usize;

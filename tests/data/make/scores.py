@@ -4,7 +4,7 @@ usage: scores.py HF_DIR > scores.json      needs: torch transformers
 
 Context and continuation are encoded together; the continuation's tokens are those past as many as the context alone
 has, after the blanks at its end were moved to the continuation: what lm-evaluation-harness does. The first token of an
-empty context is the model's bos.
+empty context is the model's bos. No continuation here merges with its context, and each has a token at least.
 """
 import json, sys
 import torch
@@ -18,7 +18,6 @@ QUESTIONS = [
     ["", ["Once upon a time", "Hello"]],
     ["naïve 日本", ["語", " café", "\n\n"]],
     ["<|im_end|>", ["<|im_end|>", " x"]],
-    ["The old woman said", [""]],
     ["In the year 2024 ", ["the world", " "]],
 ]
 
@@ -48,9 +47,9 @@ with torch.no_grad():
         for continuation in continuations:
             before, after = split(context, continuation)
             logits = model(torch.tensor([before + after])).logits[0].double().log_softmax(-1)[len(before) - 1 : -1]
-            picked = logits.gather(1, torch.tensor(after, dtype=torch.long)[:, None]) if after else torch.zeros(0)
-            is_greedy = bool((logits.argmax(-1) == torch.tensor(after, dtype=torch.long)).all()) if after else True
-            top = logits.topk(2).values if after else torch.tensor([[1.0, 0.0]])
+            picked = logits.gather(1, torch.tensor(after, dtype=torch.long)[:, None])
+            is_greedy = bool((logits.argmax(-1) == torch.tensor(after, dtype=torch.long)).all())
+            top = logits.topk(2).values
             scores.append({"logprob": picked.sum().item(), "tokens": len(after), "is_greedy": is_greedy,
                            "smallest_margin": (top[:, 0] - top[:, 1]).min().item()})
         rows.append({"context": context, "continuations": continuations, "scores": scores})

@@ -2,10 +2,8 @@
 
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
-use crate::source::{Dtype, Tensor};
+use crate::source::{Dtype, MAX_TENSORS, Tensor};
 
-/// Most tensors; a model of a thousand layers has about ten thousand.
-const MAX_TENSORS: u64 = 1 << 16;
 /// Longest name that the format allows.
 const MAX_NAME_LEN: u64 = 64;
 /// Most dimensions that the format allows.
@@ -55,7 +53,7 @@ const UNSUPPORTED: [(u32, &str); 24] = [
 
 /// Reads what describes `count` tensors. Their offsets count from the end of the header, which is not known yet.
 pub(super) fn read(cursor: &mut Cursor, count: u64) -> Result<Vec<Tensor>> {
-    if count > MAX_TENSORS {
+    if count > MAX_TENSORS as u64 {
         return Err(cursor.wrong(format!("tensor count: expected at most {MAX_TENSORS}, found {count}")));
     }
     (0..count).map(|index| read_one(cursor, index)).collect()

@@ -21,13 +21,14 @@ Examples:
   smolrun tales.bin \"Once upon a time\" --temperature 0.7 --top-p 0.9 --seed 1
   smolrun smol.bin
   smolrun smol.bin --chat \"What is the capital of France?\"
+  smolrun smol.bin --chat \"Sum this up:\" < report.txt
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
   smolrun perplexity smol.bin book.txt
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted. SMOLRUN_ISA=scalar|avx2|avx512|neon
+Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|neon
 forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
 )]
 pub(crate) struct Args {
@@ -67,8 +68,9 @@ pub(crate) enum Command {
     /// with their scores.
     ///
     /// In: {"context": "2 + 2 =", "continuations": [" 4", " 5"]}. Out: {"scores": [{"logprob": the sum of the tokens'
-    /// log-probabilities, "tokens": how many, "is_greedy": whether each was the likeliest}, ...]}. Control tokens in the
-    /// texts are text.
+    /// log-probabilities, "tokens": how many were scored, "is_greedy": whether each was the likeliest}, ...]}. Control tokens
+    /// in the texts are text. Where a continuation merges into the context's last token, it is scored from that token on;
+    /// one without any token is an error.
     Score {
         /// The blob that smolconv wrote.
         blob: PathBuf,
@@ -209,16 +211,10 @@ pub(crate) struct GenerateArgs {
     /// The blob that smolconv wrote.
     #[arg(required = true)]
     pub(crate) blob: Option<PathBuf>,
-    /// The text to continue; "-" reads it from standard input. Without one, on a terminal, a conversation begins.
-    pub(crate) prompt: Option<String>,
-    /// Most tokens to generate.
-    #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
-    pub(crate) max_tokens: usize,
-    /// End at this text, which is not printed. May be given several times.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) stop: Vec<String>,
     #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
+    pub(crate) prompt: PromptArgs,
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
     /// Threads to compute with [default: as many as the process may use]; the text does not depend on it.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -238,25 +234,22 @@ pub(crate) struct GenerateArgs {
     #[arg(long)]
     pub(crate) fast: bool,
     /// Go on from the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
+    ///
+    /// Where FILE is damaged, or was written with another blob or --kv, a line on standard error tells so, and it is
+    /// written anew.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_cache: Option<PathBuf>,
-    /// Render the blob's chat template around the prompt.
-    #[arg(long)]
-    pub(crate) chat: bool,
-    /// The system message before the prompt, or of the conversation.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
-    /// Parse control tokens such as <|im_start|> in the prompt.
-    #[arg(long, conflicts_with = "chat")]
-    pub(crate) special: bool,
     /// Print times and memory to standard error.
     #[arg(long)]
     pub(crate) stats: bool,
     /// Print one JSON object at the end instead of the text as it comes.
-    #[arg(long)]
+    #[arg(long, group = "json_output")]
     pub(crate) json: bool,
-    /// Add to the JSON object each token's log-probability, and the N likeliest tokens in its place.
-    #[arg(long, requires = "json", value_name = "N")]
+    /// Print a JSON object in a line of its own for each token as it comes, and at the end one that tells how it ended.
+    #[arg(long, group = "json_output")]
+    pub(crate) json_lines: bool,
+    /// Add to the JSON each token's log-probability, and the N likeliest tokens in its place.
+    #[arg(long, requires = "json_output", value_name = "N")]
     pub(crate) logprobs: Option<usize>,
     /// Check every checksum of the blob first.
     #[arg(long)]
@@ -264,4 +257,55 @@ pub(crate) struct GenerateArgs {
     /// Read the blob into memory instead of mapping it: for network mounts.
     #[arg(long)]
     pub(crate) no_mmap: bool,
+}
+
+/// What is to be continued or answered.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct PromptArgs {
+    /// The text to continue, or to answer with --chat; "-" for standard input alone. Without one, on a terminal, a
+    /// conversation begins.
+    ///
+    /// Standard input that is not a terminal is read to its end: it is the prompt, or follows the prompt on a new line.
+    /// Where it never ends, as in a loop that reads from it or in a service, "< /dev/null" is the way.
+    #[arg(value_name = "PROMPT")]
+    pub(crate) text: Option<String>,
+    /// Read the prompt from a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    pub(crate) prompt_file: Option<PathBuf>,
+    /// Render the blob's chat template around the prompt.
+    #[arg(long)]
+    pub(crate) chat: bool,
+    /// The system message before the prompt, or of the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Read the system message from a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "system")]
+    pub(crate) system_file: Option<PathBuf>,
+    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it. The
+    /// prompt, if there is one, is its next message.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) messages: Option<PathBuf>,
+    /// Parse control tokens such as <|im_start|> in the prompt.
+    #[arg(long, conflicts_with_all = ["chat", "messages"])]
+    pub(crate) special: bool,
+}
+
+/// What `/set` can change in a conversation. No option has a default here, so that it is known which were given.
+#[derive(ClapArgs, Clone, Debug, Default)]
+pub(crate) struct AnswerArgs {
+    /// Most tokens to generate [default: 256].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// End at this text, which is not printed. May be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+impl AnswerArgs {
+    /// Most tokens to generate.
+    pub(crate) fn max_tokens(&self) -> usize {
+        self.max_tokens.unwrap_or(256)
+    }
 }

@@ -1,11 +1,12 @@
 //! `smolrun bench`: prefill and decode speed in llama-bench's terms, beside what this machine can do at most.
 //!
-//! Each repetition measures the machine, the prompt and the generation one after the other, so that all three see the
-//! same moods of a shared machine; what is printed are the medians.
+//! Each repetition measures the machine right before and right after the prompt, and again around the generation, and
+//! compares with the better of the two: a shared machine has its moods. Where both are far apart, or less than what was
+//! reached, the comparison means nothing, which is said. What is printed are the medians.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use smolrun::format::{Config, LayerSections, Layout};
@@ -14,6 +15,12 @@ use smolrun::{Fast, Machine, Session};
 use super::args::{BenchArgs, Kv};
 use super::generate::{open, session_options, tell_if_not_fast};
 use super::info::dtypes;
+use super::output::Output;
+
+/// Least time in which a peak of the machine is looked for.
+const PEAK_TIME: Duration = Duration::from_millis(20);
+/// By how much the peaks before and after a test may differ.
+const MOST_DIFFERENCE: f64 = 0.2;
 
 /// All that is measured, and with what.
 #[derive(Serialize)]
@@ -41,6 +48,9 @@ struct Prefill {
     depth: usize,
     tokens_per_second: Spread,
     fraction_of_fma: f64,
+    /// By how much the peaks before and after differ, and whether the fraction means anything.
+    peak_difference: f64,
+    is_reliable: bool,
 }
 
 #[derive(Serialize)]
@@ -49,6 +59,9 @@ struct Decode {
     depth: usize,
     tokens_per_second: Spread,
     fraction_of_bandwidth: f64,
+    /// As [`Prefill::peak_difference`].
+    peak_difference: f64,
+    is_reliable: bool,
 }
 
 #[derive(Serialize)]
@@ -66,24 +79,86 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     let mut machine = Machine::new(session.kernels(), session.threads(), weight_bytes(model.layout()))?;
     check(args, model.config())?;
 
-    let (mut reads, mut peaks, mut pp, mut tg) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut pp, mut tg) = (Vec::new(), Vec::new());
     for repetition in 0..=usize::from(args.repetitions) {
         show_progress(repetition, args.repetitions.into());
         let is_measured = repetition > 0; // the first warms up
         let (prompt, n) =
             if is_measured { (args.prompt, args.tokens) } else { (args.prompt.min(32), args.tokens.min(4)) };
-        let (read, peak) = (machine.read_bandwidth(), machine.fma_peak());
-        let prefill = prefill(&mut session, args.depth, prompt)?;
-        let decode = decode(&mut session, args.depth, n)?;
+        let prefill =
+            Run::new(&mut machine, Machine::fma_peak, || prefill(&mut session, args.depth, prompt))?;
+        let decode = Run::new(&mut machine, Machine::read_bandwidth, || decode(&mut session, args.depth, n))?;
         if is_measured {
-            reads.push(read);
-            peaks.push(peak);
-            pp.push(prompt as f64 / prefill);
-            tg.push(n as f64 / decode);
+            pp.push(prefill);
+            tg.push(decode);
         }
     }
-    let report = report(args, &session, Spread::of(reads), Spread::of(peaks), Spread::of(pp), Spread::of(tg));
-    print(args, &report)
+    print(args, &report(args, &session, &pp, &tg))
+}
+
+/// A test and the machine around it.
+struct Run {
+    seconds: f64,
+    peak_before: f64,
+    peak_after: f64,
+}
+
+impl Run {
+    /// Measures with `peak` before and after `test`, which returns the seconds that it took.
+    fn new(
+        machine: &mut Machine,
+        peak: fn(&mut Machine) -> f64,
+        test: impl FnOnce() -> smolrun::Result<f64>,
+    ) -> smolrun::Result<Run> {
+        let peak_before = best(machine, peak);
+        let seconds = test()?;
+        Ok(Run { seconds, peak_before, peak_after: best(machine, peak) })
+    }
+
+    /// What the machine can do at most, as far as was seen.
+    fn peak(&self) -> f64 {
+        self.peak_before.max(self.peak_after)
+    }
+
+    /// The part of the peak by which what was seen before and after differs.
+    fn difference(&self) -> f64 {
+        (self.peak_before - self.peak_after).abs() / self.peak()
+    }
+}
+
+/// The best of some measurements: others can only take from what a machine can do.
+fn best(machine: &mut Machine, peak: fn(&mut Machine) -> f64) -> f64 {
+    let start = Instant::now();
+    let mut best = peak(machine);
+    while start.elapsed() < PEAK_TIME {
+        best = best.max(peak(machine));
+    }
+    best
+}
+
+/// Several runs against the peaks around them.
+struct Compared {
+    tokens_per_second: Spread,
+    /// Of the peak.
+    fraction: f64,
+    peak_difference: f64,
+    is_reliable: bool,
+}
+
+impl Compared {
+    /// Of `runs` over `n` tokens, each of which takes `cost` of what the peak counts.
+    fn new(runs: &[Run], n: usize, cost: f64) -> Compared {
+        let speed = |run: &Run| n as f64 / run.seconds;
+        let median = |of: &dyn Fn(&Run) -> f64| Spread::of(runs.iter().map(of).collect()).median;
+        let fraction = median(&|run| speed(run) * cost / run.peak());
+        let peak_difference = median(&Run::difference);
+        Compared {
+            tokens_per_second: Spread::of(runs.iter().map(speed).collect()),
+            fraction,
+            peak_difference,
+            is_reliable: fraction <= 1.0 && peak_difference <= MOST_DIFFERENCE,
+        }
+    }
 }
 
 /// Where somebody watches.
@@ -152,7 +227,7 @@ fn tokens(config: &Config, first: usize, count: usize) -> Vec<u32> {
     (first..first + count).map(|i| (i as u32).wrapping_mul(2_654_435_761) % vocab).collect()
 }
 
-fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: Spread, tg: Spread) -> Report {
+fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run]) -> Report {
     let (config, layout) = (session.model().config(), session.model().layout());
     let kv_bytes = match args.kv {
         Kv::F32 => 4,
@@ -167,7 +242,10 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
     let prompt_operations = args.prompt as f64
         * (operations(config) + seen(args.prompt) * attention_operations(config))
         + 2.0 * (config.vocab_size * config.hidden_size) as f64;
-    let per_token = prompt_operations / args.prompt as f64;
+    let peak = |runs: &[Run]| Spread::of(runs.iter().map(Run::peak).collect()).median;
+    let (read, fma) = (peak(tg), peak(pp));
+    let pp = Compared::new(pp, args.prompt, prompt_operations / args.prompt as f64);
+    let tg = Compared::new(tg, args.tokens, token_bytes);
     Report {
         threads: session.threads(),
         isa: session.kernels().name(),
@@ -175,19 +253,23 @@ fn report(args: &BenchArgs, session: &Session, read: Spread, peak: Spread, pp: S
         kv: args.kv.name(),
         fast: session.fast().unit(),
         weight_bytes,
-        read_gb_s: read.median / 1e9,
-        fma_gflop_s: peak.median / 1e9,
-        pp: (args.prompt > 0).then(|| Prefill {
+        read_gb_s: read / 1e9,
+        fma_gflop_s: fma / 1e9,
+        pp: (args.prompt > 0).then_some(Prefill {
             n: args.prompt,
             depth: args.depth,
-            fraction_of_fma: pp.median * per_token / peak.median,
-            tokens_per_second: pp,
+            tokens_per_second: pp.tokens_per_second,
+            fraction_of_fma: pp.fraction,
+            peak_difference: pp.peak_difference,
+            is_reliable: pp.is_reliable,
         }),
-        tg: (args.tokens > 0).then(|| Decode {
+        tg: (args.tokens > 0).then_some(Decode {
             n: args.tokens,
             depth: args.depth,
-            fraction_of_bandwidth: tg.median * token_bytes / read.median,
-            tokens_per_second: tg,
+            tokens_per_second: tg.tokens_per_second,
+            fraction_of_bandwidth: tg.fraction,
+            peak_difference: tg.peak_difference,
+            is_reliable: tg.is_reliable,
         }),
     }
 }
@@ -211,12 +293,10 @@ fn attention_operations(config: &Config) -> f64 {
 }
 
 fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
-    let mut stdout = io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut stdout, report)?;
-        writeln!(stdout)?;
-        return Ok(());
+        return Output::new().json(report);
     }
+    let mut stdout = io::stdout().lock();
     let fast = report.fast.map_or_else(String::new, |unit| format!(", {}", Fast::On(unit)));
     writeln!(
         stdout,
@@ -240,13 +320,26 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
     };
     if let Some(pp) = &report.pp {
         let speed = line("pp", pp.n, pp.depth, &pp.tokens_per_second);
-        writeln!(stdout, "{speed}   {:.0} % of the multiply-add peak", 100.0 * pp.fraction_of_fma)?;
+        let doubt = doubt(pp.is_reliable, pp.peak_difference);
+        writeln!(stdout, "{speed}   {:.0} % of the multiply-add peak{doubt}", 100.0 * pp.fraction_of_fma)?;
     }
     if let Some(tg) = &report.tg {
         let speed = line("tg", tg.n, tg.depth, &tg.tokens_per_second);
-        writeln!(stdout, "{speed}   {:.0} % of the read bandwidth", 100.0 * tg.fraction_of_bandwidth)?;
+        let doubt = doubt(tg.is_reliable, tg.peak_difference);
+        writeln!(stdout, "{speed}   {:.0} % of the read bandwidth{doubt}", 100.0 * tg.fraction_of_bandwidth)?;
     }
     Ok(())
+}
+
+/// What to say of a comparison that means nothing.
+fn doubt(is_reliable: bool, difference: f64) -> String {
+    let percent = 100.0 * difference;
+    match is_reliable {
+        true => String::new(),
+        false => format!(
+            " (do not trust it: the machine is busy, its peaks around the test differ by {percent:.0} %)"
+        ),
+    }
 }
 
 impl Spread {
@@ -255,5 +348,25 @@ impl Spread {
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         let last = values.len().saturating_sub(1);
         Spread { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compared, Run};
+
+    /// Of runs of one token in a second each, which cost 100: the peaks before and after, and what comes of them.
+    fn compared(peaks: &[(f64, f64)]) -> (f64, bool) {
+        let run = |&(peak_before, peak_after): &(f64, f64)| Run { seconds: 1.0, peak_before, peak_after };
+        let compared = Compared::new(&peaks.iter().map(run).collect::<Vec<_>>(), 1, 100.0);
+        (compared.fraction, compared.is_reliable)
+    }
+
+    #[test]
+    fn the_better_peak_counts_and_what_cannot_be_is_doubted() {
+        assert_eq!(compared(&[(180.0, 200.0)]), (0.5, true));
+        assert_eq!(compared(&[(200.0, 180.0), (200.0, 200.0), (50.0, 200.0)]), (0.5, true));
+        assert_eq!(compared(&[(200.0, 90.0)]), (0.5, false));
+        assert_eq!(compared(&[(80.0, 75.0)]), (1.25, false));
     }
 }

@@ -1,7 +1,7 @@
 //! `smolrun BLOB [PROMPT]`: continue a text.
 
 use std::error::Error;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -10,28 +10,53 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use smolrun::{
-    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions,
-    SpecialTokens, Tokenizer, verify,
+    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, Sampling, Session,
+    SessionOptions, SpecialTokens, Token, Tokenizer, verify,
 };
 
-use crate::args::{Args, GenerateArgs};
+use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
 use crate::chat;
-use crate::interrupt::{self, INTERRUPTED};
+use crate::interrupt::Interrupt;
+use crate::memory;
+use crate::output::{Output, tell};
+use crate::prompt_cache::PromptCache;
+use crate::sampling::Defaults;
 use crate::stats::{Stopwatch, Timings};
 
-/// What `--json` prints.
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What `--json` prints, and `--json-lines` at the end, without what its other lines have told.
 #[derive(Serialize)]
 struct Report {
     prompt_ids: Vec<u32>,
-    ids: Vec<u32>,
-    text: String,
+    #[serde(flatten)]
+    answer: Option<Answer>,
     finish_reason: &'static str,
     /// The unit of `--fast` that the prompt ran on, if it was not exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     fast: Option<&'static str>,
+    /// What decided the draws, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    timings: Timings,
+}
+
+/// The generated tokens.
+#[derive(Default, Serialize)]
+struct Answer {
+    ids: Vec<u32>,
+    text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<Logprobs>>,
-    timings: Timings,
+}
+
+/// What `--json-lines` prints of a token.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: u32,
+    text: &'a str,
+    #[serde(flatten)]
+    logprobs: Option<Logprobs>,
 }
 
 /// Of one token.
@@ -61,13 +86,11 @@ impl Logprobs {
     }
 }
 
-pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<dyn Error>> {
+pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     let is_conversation = is_conversation(args);
-    if args.system.is_some() && !args.chat && !is_conversation {
-        let problem = "--system needs --chat, or a conversation on a terminal";
-        Args::command().error(ErrorKind::MissingRequiredArgument, problem).exit();
-    }
+    check_usage(&args.prompt, is_conversation);
     let blob = args.blob.as_deref().ok_or("no blob was named")?;
+    let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
     let model = open(blob, args.no_mmap)?;
     if args.verify {
         verify(model.storage(), model.layout(), args.threads, &|_| ())
@@ -77,92 +100,140 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode, Box<d
         &model,
         session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()).fast(args.fast),
     )?;
+    memory::check()?;
     tell_if_not_fast(&session);
     if is_conversation {
-        chat::run(args, session, blob)?;
-        return Ok(ExitCode::SUCCESS);
+        return chat::run(args, session, blob, cache);
     }
-    let mut stopwatch = Stopwatch::new(start);
-    let prompt_ids = encode_prompt(args, &model)?;
-    let kept = match &args.prompt_cache {
-        Some(file) => resume(&mut session, file, &prompt_ids)?,
-        None => 0,
-    };
-    let options = options(args, &model, &interrupt::cancel_token()?);
+    let waiting = Instant::now();
+    let prompt = args.prompt.read()?;
+    // Whoever writes the prompt may take their time.
+    let mut stopwatch = Stopwatch::new(start + waiting.elapsed());
+    let prompt_ids = encode_prompt(&args.prompt, prompt, &model)?;
+    if let Some(cache) = &mut cache {
+        cache.load(&mut session);
+    }
+    let kept = session.keep_common_prefix(&prompt_ids);
+    let defaults = if args.prompt.is_chat() { Defaults::of_chat(&model) } else { Defaults::CONTINUATION };
+    let sampling = args.answer.sampling.sampling(&model, &defaults);
+    let interrupt = Interrupt::new()?;
+    let mut options = options(&args.answer, sampling.clone(), interrupt.cancel_token());
+    options.logprobs = args.logprobs;
 
-    let tokenizer = model.tokenizer();
-    let mut logprobs = args.logprobs.map(|_| Vec::new());
-    let (mut ids, mut text) = (Vec::new(), String::new());
-    let mut stdout = io::stdout().lock();
+    let mut show = Show::new(args, model.tokenizer());
     let mut generator = session.generate(&prompt_ids[kept..], options)?;
     for token in generator.by_ref() {
         let token = token?;
         stopwatch.lap();
-        ids.push(token.id);
-        text += &token.text;
-        if let (Some(all), Some(one)) = (&mut logprobs, &token.logprobs) {
-            all.push(Logprobs::new(one, &tokenizer)?);
-        }
-        if !args.json && !token.text.is_empty() {
-            stdout.write_all(token.text.as_bytes())?;
-            stdout.flush()?;
-        }
+        show.token(token)?;
     }
     let finish_reason = generator.finish_reason().unwrap_or(FinishReason::Length);
     let timings = stopwatch.timings(prompt_ids.len(), kept, &session);
-    if let Some(file) = &args.prompt_cache
-        && kept + 1 < prompt_ids.len()
-    {
-        session.truncate(prompt_ids.len());
-        session.save(file)?;
-    }
+    let (is_news, prompt_len) = (kept + 1 < prompt_ids.len(), prompt_ids.len());
+    show.end(|answer| Report {
+        prompt_ids,
+        answer,
+        finish_reason: finish_reason.name(),
+        fast: session.fast().unit(),
+        seed: (sampling.temperature > 0.0).then_some(sampling.seed),
+        timings: timings.clone(),
+    })?;
     if args.stats {
-        timings.print(&session);
+        timings.print("the start of the process", &sampling, &session);
     }
-    if args.json {
-        let finish_reason = finish_reason.name();
-        serde_json::to_writer(
-            &mut stdout,
-            &Report { prompt_ids, ids, text, finish_reason, fast: session.fast().unit(), logprobs, timings },
-        )?;
+    if let Some(cache) = &cache {
+        session.truncate(prompt_len);
+        cache.save(&mut session, is_news)?;
     }
-    writeln!(stdout)?;
-    let is_interrupted = finish_reason == FinishReason::Cancelled;
-    Ok(if is_interrupted { INTERRUPTED.into() } else { ExitCode::SUCCESS })
+    Ok(interrupt.exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Loads what an earlier run left in `file`, if there is one, and returns how many of the prompt's tokens need not be
-/// run again.
-fn resume(session: &mut Session, file: &Path, prompt_ids: &[u32]) -> smolrun::Result<usize> {
-    if file.exists() {
-        session.load(file)?;
+/// Shows what is generated as it was asked for.
+struct Show {
+    output: Output,
+    tokenizer: Tokenizer,
+    form: Form,
+}
+
+/// How it was asked for.
+enum Form {
+    /// As it comes.
+    Text,
+    /// When all is there.
+    Json(Answer),
+    JsonLines,
+}
+
+impl Show {
+    fn new(args: &GenerateArgs, tokenizer: Tokenizer) -> Show {
+        let logprobs = args.logprobs.map(|_| Vec::new());
+        let form = match (args.json, args.json_lines) {
+            (true, _) => Form::Json(Answer { logprobs, ..Answer::default() }),
+            (_, true) => Form::JsonLines,
+            _ => Form::Text,
+        };
+        Show { output: Output::new(), tokenizer, form }
     }
-    Ok(session.keep_common_prefix(prompt_ids))
+
+    fn token(&mut self, token: Token) -> Result<()> {
+        let new = |logprobs: &_| Logprobs::new(logprobs, &self.tokenizer);
+        let logprobs = token.logprobs.as_ref().map(new).transpose()?;
+        match &mut self.form {
+            Form::Text => self.output.text(&token.text)?,
+            Form::Json(answer) => {
+                answer.ids.push(token.id);
+                answer.text += &token.text;
+                if let Some(all) = &mut answer.logprobs {
+                    all.extend(logprobs);
+                }
+            }
+            Form::JsonLines => self.output.json(&Line { id: token.id, text: &token.text, logprobs })?,
+        }
+        Ok(())
+    }
+
+    /// The end: `report` makes what JSON has of it, out of what was not shown yet.
+    fn end(mut self, report: impl FnOnce(Option<Answer>) -> Report) -> Result<()> {
+        match self.form {
+            Form::Text => Ok(self.output.text("\n")?),
+            Form::Json(answer) => self.output.json(&report(Some(answer))),
+            Form::JsonLines => self.output.json(&report(None)),
+        }
+    }
 }
 
 /// Whether someone sits at the terminal and has asked for nothing yet.
 fn is_conversation(args: &GenerateArgs) -> bool {
-    args.prompt.is_none() && !args.json && io::stdin().is_terminal() && io::stdout().is_terminal()
+    let is_json = args.json || args.json_lines;
+    args.prompt.is_empty() && !is_json && io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-pub(crate) fn options(args: &GenerateArgs, model: &Model, cancel: &CancelToken) -> GenerateOptions {
-    let options = GenerateOptions::default()
-        .max_tokens(args.max_tokens)
-        .sampling(args.sampling.sampling(model))
-        .stop(&args.stop)
-        .cancel(cancel);
-    match args.logprobs {
-        Some(top) => options.logprobs(top),
-        None => options,
+/// What the arguments alone do not tell clap.
+fn check_usage(args: &PromptArgs, is_conversation: bool) {
+    let has_system = args.system.is_some() || args.system_file.is_some();
+    if has_system && !args.is_chat() && !is_conversation {
+        wrong_usage("--system needs --chat, or a conversation on a terminal");
     }
 }
 
-pub(crate) fn open(blob: &Path, no_mmap: bool) -> Result<Model, Box<dyn Error>> {
+fn wrong_usage(problem: &str) -> ! {
+    Args::command().error(ErrorKind::MissingRequiredArgument, problem).exit()
+}
+
+/// What is generated, and until when.
+pub(crate) fn options(args: &AnswerArgs, sampling: Sampling, cancel: &CancelToken) -> GenerateOptions {
+    let options = GenerateOptions::default().max_tokens(args.max_tokens()).sampling(sampling);
+    options.stop(&args.stop).cancel(cancel)
+}
+
+pub(crate) fn open(blob: &Path, no_mmap: bool) -> Result<Model> {
     let result = if no_mmap { Model::read(blob) } else { Model::open(blob) };
-    result.map_err(|error| match error {
-        smolrun::Error::Io { .. } => error.into(), // names the file itself
-        error => format!("{}: {error}", blob.display()).into(),
-    })
+    let model = result.map_err(|error| match error {
+        smolrun::Error::Io { .. } => error.to_string(), // names the file itself
+        error => format!("{}: {error}", blob.display()),
+    })?;
+    memory::check()?; // again, now that the blob has its part
+    Ok(model)
 }
 
 pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
@@ -176,23 +247,19 @@ pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
 /// Where `--fast` changes nothing.
 pub(crate) fn tell_if_not_fast(session: &Session) {
     if let fast @ (Fast::NoUnit | Fast::NoBf16) = session.fast() {
-        eprintln!("smolrun: --fast: {fast}");
+        tell(&format!("--fast: {fast}"));
     }
 }
 
-fn encode_prompt(args: &GenerateArgs, model: &Model) -> Result<Vec<u32>, Box<dyn Error>> {
-    let mut prompt = args.prompt.clone().unwrap_or_default();
-    if prompt == "-" {
-        prompt.clear();
-        io::stdin().read_to_string(&mut prompt).map_err(|error| format!("standard input: {error}"))?;
-    }
-    if args.chat {
-        let system = args.system.as_ref().map(|text| Message::new("system", text));
-        let messages: Vec<_> = system.into_iter().chain([Message::new("user", prompt)]).collect();
+fn encode_prompt(args: &PromptArgs, prompt: Option<String>, model: &Model) -> Result<Vec<u32>> {
+    if args.is_chat() {
+        let messages: Option<Vec<Message>> = args.messages(prompt)?;
+        let messages =
+            messages.unwrap_or_else(|| wrong_usage("there is nothing to answer: a prompt is needed"));
         return Ok(model.encode_chat_with(&messages, &ChatOptions::default().now(SystemTime::now()))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-    let ids = model.tokenizer().encode_prompt(&prompt, special)?;
+    let ids = model.tokenizer().encode_prompt(&prompt.unwrap_or_default(), special)?;
     // A model continues something: an empty prompt is the beginning of a text.
     match (ids.is_empty(), model.config().bos_token_id) {
         (false, _) => Ok(ids),

@@ -10,6 +10,7 @@ use smolrun::format::{Config, Layout};
 use smolrun::{Kernels, Model};
 
 use crate::generate::open;
+use crate::output::Output;
 
 #[derive(Serialize)]
 struct Info {
@@ -67,13 +68,10 @@ pub(crate) fn run(blob: &Path, json: bool) -> Result<(), Box<dyn Error>> {
         memory: MemoryInfo::of(model.layout()),
         machine: MachineInfo::of_this()?,
     };
-    let mut stdout = io::stdout().lock();
-    if json {
-        serde_json::to_writer(&mut stdout, &info)?;
-        writeln!(stdout)?;
-        return Ok(());
+    match json {
+        true => Output::new().json(&info),
+        false => Ok(info.print(&mut io::stdout().lock())?),
     }
-    Ok(info.print(&mut stdout)?)
 }
 
 impl ModelInfo {

@@ -1,7 +1,7 @@
 //! The subcommands for scripts: JSON Lines in, JSON Lines out.
 
 use std::error::Error;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::path::Path;
 
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use smolrun::{Session, SpecialTokens};
 
 use crate::generate::{open, session_options};
+use crate::output::Output;
 
 pub(crate) type Result = std::result::Result<(), Box<dyn Error>>;
 
@@ -26,28 +27,25 @@ pub(crate) fn detokenize(blob: &Path) -> Result {
 pub(crate) fn logits(blob: &Path, ids: &[u32], threads: Option<usize>) -> Result {
     let model = open(blob, false)?;
     let mut session = Session::new(&model, session_options(threads))?;
-    let mut stdout = io::stdout().lock();
     let logits = session.feed(ids)?;
     if logits.iter().any(|logit| !logit.is_finite()) {
         return Err(smolrun::Error::NotFinite.into()); // JSON has no NaN
     }
-    serde_json::to_writer(&mut stdout, logits)?;
-    writeln!(stdout)?;
-    Ok(())
+    Output::new().json(&logits)
 }
 
 /// Answers each line of standard input with one of standard output, at once: the other side may wait for it.
-pub(crate) fn each_line<Input: DeserializeOwned, Output: Serialize>(
+pub(crate) fn each_line<Question: DeserializeOwned, Answer: Serialize>(
     expected: &str,
-    mut answer: impl FnMut(Input) -> smolrun::Result<Output>,
+    mut answer: impl FnMut(Question) -> smolrun::Result<Answer>,
 ) -> Result {
-    let mut stdout = io::stdout().lock();
+    let mut output = Output::new();
     for (number, line) in (1..).zip(io::stdin().lock().lines()) {
         let line = line.map_err(|error| format!("standard input, line {number}: {error}"))?;
         let input = serde_json::from_str(&line)
             .map_err(|error| format!("standard input, line {number}: expected {expected}: {error}"))?;
-        let output = answer(input).map_err(|error| format!("standard input, line {number}: {error}"))?;
-        writeln!(stdout, "{}", serde_json::to_string(&output)?)?;
+        let answer = answer(input).map_err(|error| format!("standard input, line {number}: {error}"))?;
+        output.json(&answer)?;
     }
     Ok(())
 }

@@ -5,42 +5,56 @@ mod bench;
 mod chat;
 mod generate;
 mod info;
+mod input;
 mod interrupt;
 mod lines;
+mod memory;
+mod output;
 mod perplexity;
+mod prompt_cache;
 mod sampling;
 mod score;
 mod shell;
 mod stats;
 
+use std::borrow::Cow;
 use std::error::Error;
-use std::io;
-use std::process::ExitCode;
+use std::io::{self, Write};
+use std::process::{ExitCode, exit};
 use std::time::Instant;
 
 use clap::Parser;
+use smolrun::terminal::printable;
 
 use self::args::{Args, Command};
+use self::output::tell;
 
 fn main() -> ExitCode {
     let start = Instant::now();
-    let args = Args::parse();
-    let result = match args.command {
-        None => generate::run(&args.generate, start),
-        Some(command) => run(command).map(|()| ExitCode::SUCCESS),
-    };
-    match result {
+    if let Err(error) = memory::check() {
+        let _ = writeln!(io::stderr(), "smolrun: error: {error}"); // which needs no memory
+        return ExitCode::FAILURE;
+    }
+    match run(start) {
         Ok(code) => code,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("smolrun: error: {}", one_line(&error.to_string()));
+            tell(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(start: Instant) -> Result<ExitCode, Box<dyn Error>> {
+    let args = parse();
+    match args.command {
+        None => generate::run(&args.generate, start),
+        Some(command) => run_command(command).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Tokenize { blob, special } => lines::tokenize(&blob, special),
         Command::Detokenize { blob } => lines::detokenize(&blob),
@@ -54,17 +68,20 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
-    let kind = match (error.downcast_ref::<io::Error>(), error.downcast_ref::<serde_json::Error>()) {
-        (Some(error), _) => Some(error.kind()),
-        (_, Some(error)) => error.io_error_kind(),
-        _ => None,
-    };
-    kind == Some(io::ErrorKind::BrokenPipe)
+/// The command line. Where it is wrong the error quotes it, and so may hold anything.
+fn parse() -> Args {
+    Args::try_parse().unwrap_or_else(|error| {
+        let text = error.to_string();
+        match printable(&text) {
+            Cow::Borrowed(_) => error.exit(),
+            Cow::Owned(printable) => {
+                eprint!("{printable}");
+                exit(error.exit_code());
+            }
+        }
+    })
 }
 
-/// A blob's texts and a file's name may hold anything; an error stays one line and leaves the terminal alone.
-fn one_line(message: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    message.chars().map(escape).collect()
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -10,6 +10,7 @@ use smolrun::{Comparison, Model, Perplexity, PerplexityOptions, Session, Special
 
 use crate::args::PerplexityArgs;
 use crate::generate::{open, session_options};
+use crate::output::Output;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -154,12 +155,10 @@ impl Report {
     }
 
     fn print(&self, json: bool) -> Result<()> {
-        let mut stdout = io::stdout().lock();
         if json {
-            serde_json::to_writer(&mut stdout, self)?;
-            writeln!(stdout)?;
-            return Ok(());
+            return Output::new().json(self);
         }
+        let mut stdout = io::stdout().lock();
         let Report { perplexity, mean_nll, tokens, text_tokens, window, against } = self;
         writeln!(stdout, "text        {tokens} of {text_tokens} tokens scored, in windows of {window}")?;
         writeln!(stdout, "perplexity  {perplexity:.4}  (mean NLL {mean_nll:.6})")?;

@@ -1,9 +1,12 @@
 //! Times and memory, for `--stats` and `--json`.
 
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use smolrun::Session;
+use smolrun::{Sampling, Session};
+
+use crate::sampling::Described;
 
 /// Notes when each token came.
 pub(crate) struct Stopwatch {
@@ -13,7 +16,7 @@ pub(crate) struct Stopwatch {
 }
 
 /// All times in milliseconds.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(crate) struct Timings {
     /// From the start of the process to a session ready to run.
     open_ms: f64,
@@ -42,7 +45,7 @@ pub(crate) struct Timings {
 }
 
 impl Stopwatch {
-    /// `start`: when the process started. The time until now is that of opening.
+    /// `start`: when the process started, or a message was sent. The time until now is that of opening.
     pub(crate) fn new(start: Instant) -> Stopwatch {
         Stopwatch { start, opened: Instant::now(), tokens: Vec::new() }
     }
@@ -78,46 +81,40 @@ impl Stopwatch {
 }
 
 impl Timings {
-    pub(crate) fn print(&self, session: &Session) {
+    /// Prints them to standard error. `start` says from when on the first token's time counts.
+    pub(crate) fn print(&self, start: &str, sampling: &Sampling, session: &Session) {
+        let mut text = Vec::new();
+        let _ = self.write(&mut text, start, sampling, session); // memory takes everything
+        let _ = io::stderr().write_all(&text); // nobody is left who could be told
+    }
+
+    fn write(
+        &self,
+        out: &mut impl Write,
+        start: &str,
+        sampling: &Sampling,
+        session: &Session,
+    ) -> io::Result<()> {
         let or_dash = |number: Option<f64>, unit: &str| match number {
             Some(number) => format!("{number:.2} {unit}"),
             None => "-".to_owned(),
         };
         let prompt_speed = (self.tokens > 0)
             .then(|| (self.prompt_tokens - self.cached_tokens) as f64 / (self.prompt_ms / 1e3));
-        eprintln!();
-        eprintln!("open          {:9.2} ms", self.open_ms);
-        eprintln!(
-            "prompt        {:9.2} ms   {} tokens, {}",
-            self.prompt_ms,
-            self.prompt_tokens,
-            or_dash(prompt_speed, "tok/s")
-        );
-        eprintln!("first token   {:9.2} ms   from the start of the process", self.first_token_ms);
-        eprintln!(
-            "decode        {:9.2} ms   {} tokens, {}",
-            self.decode_ms,
-            self.tokens.saturating_sub(1),
-            or_dash(self.tokens_per_second, "tok/s")
-        );
-        eprintln!(
-            "per token     p50 {}, p95 {}, p99 {}",
-            or_dash(self.token_p50_ms, "ms"),
-            or_dash(self.token_p95_ms, "ms"),
-            or_dash(self.token_p99_ms, "ms")
-        );
-        let rss = self.peak_rss_bytes.map(|bytes| bytes as f64 / 1e6);
-        eprintln!(
-            "memory        peak RSS {}, KV cache {:.2} MB",
-            or_dash(rss, "MB"),
-            self.kv_bytes as f64 / 1e6
-        );
-        eprintln!(
-            "computed with {} threads, {}, {}",
-            session.threads(),
-            session.kernels().name(),
-            session.fast()
-        );
+        writeln!(out, "\nopen          {:9.2} ms", self.open_ms)?;
+        let (prompt_tokens, prompt_speed) = (self.prompt_tokens, or_dash(prompt_speed, "tok/s"));
+        writeln!(out, "prompt        {:9.2} ms   {prompt_tokens} tokens, {prompt_speed}", self.prompt_ms)?;
+        writeln!(out, "first token   {:9.2} ms   from {start}", self.first_token_ms)?;
+        let (steps, speed) = (self.tokens.saturating_sub(1), or_dash(self.tokens_per_second, "tok/s"));
+        writeln!(out, "decode        {:9.2} ms   {steps} tokens, {speed}", self.decode_ms)?;
+        let [p50, p95, p99] =
+            [self.token_p50_ms, self.token_p95_ms, self.token_p99_ms].map(|time| or_dash(time, "ms"));
+        writeln!(out, "per token     p50 {p50}, p95 {p95}, p99 {p99}")?;
+        let rss = or_dash(self.peak_rss_bytes.map(|bytes| bytes as f64 / 1e6), "MB");
+        writeln!(out, "memory        peak RSS {rss}, KV cache {:.2} MB", self.kv_bytes as f64 / 1e6)?;
+        writeln!(out, "chosen by     {}", Described(sampling))?;
+        let (threads, isa, fast) = (session.threads(), session.kernels().name(), session.fast());
+        writeln!(out, "computed with {threads} threads, {isa}, {fast}")
     }
 }
 

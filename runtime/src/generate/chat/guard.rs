@@ -1,6 +1,9 @@
 //! Keeping what a message says from becoming a control token.
 
-use super::python::{lstrip, strip};
+use std::collections::BTreeSet;
+
+use super::jinja::{lstrip, strip};
+use crate::tokenizer::Prefixes;
 
 /// Which control tokens a text is guarded against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,16 +21,20 @@ pub(super) fn guard_text(text: &str, controls: &[&str], guard: char, guarding: G
     let inner = strip(text);
     let start = text.len() - lstrip(text).len();
     let end = start + inner.len();
+    let first_chars: BTreeSet<char> = controls.iter().filter_map(|control| control.chars().next()).collect();
+    let mut spelled: Vec<(&str, ())> = controls.iter().map(|&control| (control, ())).collect();
+    spelled.sort_unstable();
+    let spelled = Prefixes::new(spelled);
     for (at, character) in text.char_indices() {
         if at == start && ends_a_control(inner, controls) || at == end && begins_a_control(inner, controls) {
             guarded.push(guard);
         }
         guarded.push(character);
-        let is_guarded = |control: &&str| match guarding {
-            Guarding::Spelled => text[at..].starts_with(*control),
-            Guarding::Possible => control.starts_with(character),
+        let is_guarded = match guarding {
+            Guarding::Spelled => spelled.longest(&text.as_bytes()[at..]).is_some(),
+            Guarding::Possible => first_chars.contains(&character),
         };
-        if controls.iter().any(is_guarded) {
+        if is_guarded {
             guarded.push(guard);
         }
     }

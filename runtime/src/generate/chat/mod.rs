@@ -6,8 +6,7 @@
 
 mod date;
 mod guard;
-mod json;
-mod python;
+mod jinja;
 mod template;
 
 use std::collections::BTreeSet;
@@ -48,6 +47,9 @@ pub struct ChatOptions {
     pub now: Option<SystemTime>,
     /// Variables of the template by name, such as `enable_thinking`.
     pub variables: Vec<(String, TemplateVariable)>,
+    /// Most tokens that the conversation may make, mostly [`Session::most_tokens`](crate::Session::most_tokens): one that is
+    /// far too long is an error before all of it is encoded.
+    pub max_tokens: usize,
 }
 
 /// The value of a template's variable.
@@ -74,7 +76,7 @@ impl From<&str> for TemplateVariable {
 
 impl Default for ChatOptions {
     fn default() -> ChatOptions {
-        ChatOptions { add_generation_prompt: true, now: None, variables: Vec::new() }
+        ChatOptions { add_generation_prompt: true, now: None, variables: Vec::new(), max_tokens: usize::MAX }
     }
 }
 
@@ -87,6 +89,11 @@ impl ChatOptions {
     /// These options with the time that it is.
     pub fn now(self, now: SystemTime) -> ChatOptions {
         ChatOptions { now: Some(now), ..self }
+    }
+
+    /// These options with at most `max_tokens` tokens.
+    pub fn max_tokens(self, max_tokens: usize) -> ChatOptions {
+        ChatOptions { max_tokens, ..self }
     }
 
     /// These options with a variable more; of two with one name the last counts.
@@ -105,7 +112,7 @@ impl Model {
     /// As [`Model::encode_chat`], with options.
     pub fn encode_chat_with(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>> {
         let (text, guard) = self.render_guarded(messages, options)?;
-        self.tokenizer().encode_guarded(&text, guard)
+        self.tokenizer().encode_guarded_within(&text, guard, options.max_tokens)
     }
 
     /// The text that [`Model::encode_chat_with`] encodes. Control tokens that a message spells cannot be told from the
@@ -140,14 +147,16 @@ impl Model {
             return Ok((text, guard));
         }
         let safe = render(Guarding::Possible)?;
-        let is_same = self.controls_in(&text, guard)? == self.controls_in(&safe, guard)?;
+        let max_tokens = options.max_tokens;
+        let is_same =
+            self.controls_in(&text, guard, max_tokens)? == self.controls_in(&safe, guard, max_tokens)?;
         Ok((if is_same { text } else { safe }, guard))
     }
 
     /// The control tokens that are parsed in a guarded text.
-    fn controls_in(&self, text: &str, guard: char) -> Result<Vec<u32>> {
+    fn controls_in(&self, text: &str, guard: char, max_tokens: usize) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer();
-        let mut ids = tokenizer.encode_guarded(text, guard)?;
+        let mut ids = tokenizer.encode_guarded_within(text, guard, max_tokens)?;
         let special: BTreeSet<u32> = tokenizer.special_tokens()?.into_iter().map(|(id, _)| id).collect();
         ids.retain(|id| special.contains(id));
         Ok(ids)

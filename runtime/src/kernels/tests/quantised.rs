@@ -4,7 +4,8 @@ use std::array;
 
 use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
 use crate::format::{Dtype, QuantisedPanels};
-use crate::kernels::{Elements, Panels, Quantised, RoundedBlock, rounded_blocks};
+use crate::kernels::simd::Encoding;
+use crate::kernels::{Elements, Panels, Quantised, RoundedBlock, quantised, rounded_blocks};
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
@@ -181,13 +182,39 @@ fn zero_tiny_and_broken_activations_are_rounded_alike() {
     x[3][7] = f32::NAN;
     x[4][30] = f32::NEG_INFINITY;
     x[5] = array::from_fn(|i| (i as f32 - 15.5) / 2047.0 * 31.0); // halves of steps, where ties go to even
-    for set in Kernels::available() {
-        let blocks = round(set, x.as_flattened(), 192, 1);
-        assert!(blocks[0].pairs == [[0; 2]; 16] && blocks[1].pairs == [[0; 2]; 16]);
-        assert!(blocks[2].pairs == [[2047; 2]; 16] && blocks[2].scale.is_finite());
-        assert!([3, 4].iter().all(|&i| blocks[i].pairs == [[0; 2]; 16] && blocks[i].scale.is_nan()));
+    for encoding in [Encoding::Words, Encoding::Bytes] {
+        let mut blocks = [<RoundedBlock as bytemuck::Zeroable>::zeroed(); 6];
+        quantised::round(encoding, x.as_flattened(), 1, 0, &mut blocks);
+        let numbers = |i: usize| blocks[i].in_order(encoding).collect::<Vec<_>>();
+        assert!(numbers(0) == [0; 32] && numbers(1) == [0; 32]);
+        assert!(numbers(2) == [2047; 32] && blocks[2].scale.is_finite());
+        assert!([3, 4].iter().all(|&i| numbers(i) == [0; 32] && blocks[i].scale.is_nan()));
         let (expected, unit) = rounded(x[5]);
-        assert!(blocks[5].in_order().zip(expected).all(|(found, expected)| f64::from(found) == expected));
-        assert_eq!(f64::from(blocks[5].scale) * 256.0, unit);
+        assert!(numbers(5).iter().zip(expected).all(|(found, expected)| f64::from(*found) == expected));
+        assert_eq!(f64::from(blocks[5].scale) * f64::from(encoding.factor()), unit);
+        let sum = |x: &RoundedBlock| x.in_order(encoding).map(i32::from).sum::<i32>();
+        assert!(encoding == Encoding::Words || blocks.iter().all(|x| sum(x) == -x.minus_sum));
+    }
+}
+
+#[test]
+fn sets_round_as_plain_rust_does() {
+    let mut noise = Noise(13);
+    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| [1, 2, 5].map(|r| (i, r))) {
+        let x = activations(&mut noise, inputs, rows);
+        let of = |set| round(set, &x, inputs, rows);
+        let plain = |encoding| {
+            let mut blocks =
+                vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
+            quantised::round(encoding, &x, rows, 0, &mut blocks);
+            blocks
+        };
+        for set in Kernels::available() {
+            let found = of(set);
+            let same = |encoding| {
+                bytemuck::cast_slice::<_, u8>(&plain(encoding)) == bytemuck::cast_slice::<_, u8>(&found)
+            };
+            assert!(same(Encoding::Words) || same(Encoding::Bytes), "{}", set.name());
+        }
     }
 }

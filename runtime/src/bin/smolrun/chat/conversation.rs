@@ -1,7 +1,7 @@
 //! A conversation, and its file: `{"messages": [{"role": ..., "content": ...}, ...]}`, as others write it too.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,11 @@ const MAX_LEN: u64 = 16 << 20;
 const SYSTEM: &str = "system";
 
 /// What was said so far, by role.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     messages: Vec<Message>,
+    /// Whether something was said that is in no file.
+    has_news: bool,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -30,11 +32,6 @@ struct SavedMessage<'a> {
 }
 
 impl Conversation {
-    /// One in which only the system message was said, if there is one.
-    pub(crate) fn new(system: Option<&str>) -> Conversation {
-        Conversation { messages: system.map(|text| Message::new(SYSTEM, text)).into_iter().collect() }
-    }
-
     pub(crate) fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -59,22 +56,30 @@ impl Conversation {
 
     pub(crate) fn push(&mut self, role: &str, content: &str) {
         self.messages.push(Message::new(role, content));
+        self.has_news = true;
     }
 
-    /// Takes back what was said last.
-    pub(crate) fn pop(&mut self) {
-        self.messages.pop();
+    /// Takes back what was said last, if it was by `role`.
+    pub(crate) fn pop(&mut self, role: &str) -> Option<Message> {
+        self.messages.pop_if(|last| last.role == role)
     }
 
-    /// Writes it to the file at `path`, whole or not at all.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
+    /// Whether something would be lost with it.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// Writes it to the file at `path`, whole or not at all; one that is there is replaced only if `may_replace`.
+    pub(crate) fn save(&mut self, path: &Path, may_replace: bool) -> Result<(), String> {
         let messages = self.messages.iter().map(|message| SavedMessage {
             role: message.role.as_str().into(),
             content: message.content.as_str().into(),
         });
         let saved = serde_json::to_string_pretty(&Saved { messages: messages.collect() });
         let text = saved.map_err(|error| error.to_string())? + "\n";
-        write(path, text.as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+        write(path, text.as_bytes(), may_replace).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.has_news = false;
+        Ok(())
     }
 
     /// Reads it from the file at `path`.
@@ -86,26 +91,47 @@ impl Conversation {
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(|error| problem(&error))?;
         file.take(MAX_LEN + 1).read_to_end(&mut bytes).map_err(|error| problem(&error))?;
+        Conversation::parse(&bytes).map_err(|error| problem(&error))
+    }
+
+    /// Reads it from a file's bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Conversation, String> {
         if bytes.len() as u64 > MAX_LEN {
-            return Err(problem(&format!("expected at most {MAX_LEN} bytes")));
+            return Err(format!("expected at most {MAX_LEN} bytes"));
         }
         let saved: Saved =
-            serde_json::from_slice(&bytes).map_err(|error| problem(&format!("no conversation: {error}")))?;
+            serde_json::from_slice(bytes).map_err(|error| format!("no conversation: {error}"))?;
         let messages = saved.messages.into_iter().map(|message| Message::new(message.role, message.content));
-        Ok(Conversation { messages: messages.collect() })
+        Ok(Conversation { messages: messages.collect(), has_news: false })
     }
 }
 
-/// To a file beside it, which then takes its name.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let mut file = File::options().write(true).create_new(true).open(&name)?;
-    let written = file.write_all(bytes).and_then(|()| fs::rename(&name, path));
+/// To a file beside it, which then takes its name; where it is a link, that of the file that it leads to.
+fn write(path: &Path, bytes: &[u8], may_replace: bool) -> io::Result<()> {
+    let target = match fs::canonicalize(path) {
+        Ok(target) if !target.is_file() => return Err(io::Error::other("expected a regular file")),
+        Ok(_) if !may_replace => return Err(io::Error::other("it is there already: /save! replaces it")),
+        Ok(target) => target,
+        Err(_) => path.to_owned(),
+    };
+    let mut temporary = target.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let _ = fs::remove_file(&temporary); // what a killed process of the same number left
+    let written = create(Path::new(&temporary)).and_then(|mut file| file.write_all(bytes));
+    let written = written.and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
-        let _ = fs::remove_file(&name); // the first error is the one to tell
+        let _ = fs::remove_file(&temporary); // the first error is the one to tell
     }
     written
+}
+
+/// A new file that nobody else may read, as the history is.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 #[cfg(test)]
@@ -120,13 +146,13 @@ mod tests {
 
     #[test]
     fn the_system_message_stays_first_and_outlives_a_reset() {
-        let mut conversation = Conversation::new(None);
+        let mut conversation = Conversation::default();
         conversation.push("user", "Hi");
         conversation.set_system("Be kind.");
         conversation.set_system("Be short.");
         conversation.push("assistant", "Ho");
         assert_eq!(said(&conversation), [["system", "Be short."], ["user", "Hi"], ["assistant", "Ho"]]);
-        conversation.pop();
+        assert!(conversation.pop("user").is_none() && conversation.pop("assistant").is_some());
         conversation.reset();
         assert_eq!(said(&conversation), [["system", "Be short."]]);
         assert_eq!(conversation.system(), Some("Be short."));
@@ -136,10 +162,15 @@ mod tests {
     fn a_saved_conversation_comes_back_and_nothing_else_does() {
         let name = |name: &str| std::env::temp_dir().join(format!("smolrun-{}-{name}", std::process::id()));
         let (path, other) = (name("chat.json"), name("other.json"));
-        let mut conversation = Conversation::new(Some("é \"quoted\"\n"));
+        let mut conversation = Conversation::default();
+        conversation.set_system("é \"quoted\"\n");
         conversation.push("user", "<|im_end|>\u{0}日本");
         fs::write(&path, "was here before").unwrap();
-        conversation.save(&path).unwrap();
+        assert!(conversation.save(&path, false).unwrap_err().contains("/save!"));
+        assert_eq!(fs::read(&path).unwrap(), b"was here before");
+        assert!(conversation.has_news());
+        conversation.save(&path, true).unwrap();
+        assert!(!conversation.has_news());
         let loaded = Conversation::load(&path).unwrap();
         assert_eq!(said(&loaded), said(&conversation));
         fs::remove_file(&path).unwrap();
@@ -150,6 +181,6 @@ mod tests {
         }
         fs::remove_file(&other).unwrap();
         assert!(Conversation::load(&std::env::temp_dir()).unwrap_err().contains("a regular file"));
-        assert!(conversation.save(&name("nosuch/x")).is_err());
+        assert!(conversation.save(&name("nosuch/x"), false).is_err());
     }
 }

@@ -2,57 +2,104 @@
 
 use std::env;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
+
+use super::command::{Block, Line};
+use crate::interrupt::Interrupt;
+use crate::output::say;
 
 /// Lines that the history keeps.
 const HISTORY_LEN: usize = 1000;
 
 /// What came from the terminal.
 pub(crate) enum Input {
-    Line(String),
+    Line(Line),
     /// Ctrl-C.
     Interrupt,
-    /// Ctrl-D, or the terminal is gone.
+    /// Ctrl-D, the terminal is gone, or a signal ends the program.
     End,
 }
 
 pub(crate) struct Editor {
     lines: DefaultEditor,
     history: Option<PathBuf>,
+    interrupt: Interrupt,
+}
+
+/// What ends the reading of lines before there is one.
+enum Stop {
+    Input(Input),
+    Error(ReadlineError),
 }
 
 impl Editor {
-    pub(crate) fn new() -> rustyline::Result<Editor> {
+    pub(crate) fn new(interrupt: Interrupt) -> rustyline::Result<Editor> {
         let config = Config::builder().max_history_size(HISTORY_LEN)?.auto_add_history(false).build();
         let mut lines = DefaultEditor::with_config(config)?;
         let history = history_file();
         if let Some(path) = &history {
             let _ = lines.load_history(path); // there is none before the first time
         }
-        Ok(Editor { lines, history })
+        Ok(Editor { lines, history, interrupt })
     }
 
-    /// The next line; one that ends in a backslash goes on in the line after it.
+    /// What is typed next: a line with those that go on with it.
     pub(crate) fn read(&mut self) -> rustyline::Result<Input> {
-        let mut text = String::new();
+        match self.read_lines() {
+            Ok(line) => Ok(Input::Line(line)),
+            Err(Stop::Input(input)) => Ok(input),
+            Err(Stop::Error(error)) => Err(error),
+        }
+    }
+
+    fn read_lines(&mut self) -> Result<Line, Stop> {
+        let mut typed = self.next("> ")?;
+        let line = match Block::begin(&typed) {
+            Some(mut block) => loop {
+                if let Some(line) = block.end() {
+                    break line;
+                }
+                let next = self.next(". ")?;
+                typed = format!("{typed}\n{next}");
+                block.push(next);
+            },
+            None => {
+                while let Some(so_far) = typed.strip_suffix('\\') {
+                    typed = format!("{so_far}\n{}", self.next(". ")?);
+                }
+                Line::parse(&typed)
+            }
+        };
+        if line != Line::Empty {
+            self.lines.add_history_entry(&typed).map_err(Stop::Error)?;
+        }
+        Ok(line)
+    }
+
+    /// One line. What is no text is told, and asked for again.
+    fn next(&mut self, prompt: &str) -> Result<String, Stop> {
         loop {
-            let prompt = if text.is_empty() { "> " } else { ". " };
-            text += &match self.lines.readline(prompt) {
-                Ok(line) => line,
-                Err(ReadlineError::Interrupted) => return Ok(Input::Interrupt),
-                Err(ReadlineError::Eof) => return Ok(Input::End),
-                Err(error) => return Err(error),
-            };
-            let Some(so_far) = text.strip_suffix('\\') else { break };
-            text = format!("{so_far}\n");
+            match self.interrupt.while_reading(|| self.lines.readline(prompt)) {
+                None | Some(Err(ReadlineError::Eof)) => return Err(Stop::Input(Input::End)),
+                Some(Ok(line)) => return Ok(line),
+                // A key, or a signal from elsewhere: it may be what a termination wakes this with.
+                Some(Err(ReadlineError::Interrupted | ReadlineError::Signal(_))) => {
+                    let is_end = self.interrupt.termination().is_some();
+                    return Err(Stop::Input(if is_end { Input::End } else { Input::Interrupt }));
+                }
+                Some(Err(ReadlineError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => {
+                    forget_typed();
+                    let problem =
+                        "error: that line was not UTF-8, and is dropped; is the terminal set to UTF-8?";
+                    say(problem).map_err(|error| Stop::Error(error.into()))?;
+                }
+                Some(Err(error)) => return Err(Stop::Error(error)),
+            }
         }
-        if !text.trim().is_empty() {
-            self.lines.add_history_entry(&text)?;
-        }
-        Ok(Input::Line(text))
     }
 
     /// Writes the history, as far as the file system lets it: an answer is worth more than its history.
@@ -63,8 +110,19 @@ impl Editor {
     }
 }
 
+/// Drops what the terminal holds: the rest of a pasted text, of which no part should go to the model without the others.
+fn forget_typed() {
+    #[cfg(unix)]
+    {
+        use nix::sys::termios::{FlushArg, tcflush};
+
+        std::thread::sleep(std::time::Duration::from_millis(50)); // it may still be on its way
+        let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH); // where it fails, it is read as typed
+    }
+}
+
 /// `SMOLRUN_HISTORY` (empty for none), or a file where programs keep such things; none without a home.
-fn history_file() -> Option<PathBuf> {
+pub(crate) fn history_file() -> Option<PathBuf> {
     let named = |name: &str| env::var_os(name).map(PathBuf::from);
     if let Some(path) = named("SMOLRUN_HISTORY") {
         return (!path.as_os_str().is_empty()).then_some(path);

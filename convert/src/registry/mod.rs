@@ -1,5 +1,7 @@
 //! The models that are known by name, and where the Hugging Face cache of this machine has them.
 
+mod absent;
+
 use std::env;
 use std::fmt::Write;
 use std::fs::File;
@@ -9,12 +11,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::absent::absent;
+
 use crate::error::{Error, Result};
 use crate::json::Document;
 use crate::metadata::hex;
+use crate::progress::Progress;
 
 /// The registry, which is part of the program.
-const REGISTRY: &str = include_str!("../../models/registry.toml");
+const REGISTRY: &str = include_str!("../../../models/registry.toml");
 
 /// A model that is known by name.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -84,13 +89,14 @@ pub fn cache_from_env() -> Result<PathBuf> {
 
 impl Model {
     /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a comparison
-    /// with the registry's sizes and hashes.
+    /// with the registry's sizes and hashes. `notice` is told what is fetched, a line at a time.
     ///
     /// Without the feature `hub` nothing is fetched.
-    pub fn locate(&self, cache: &Path) -> Result<PathBuf> {
+    #[cfg_attr(not(feature = "hub"), allow(unused_variables))]
+    pub fn locate(&self, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<PathBuf> {
         #[cfg(feature = "hub")]
         if !self.is_in(cache)? {
-            crate::hub::fetch(self, cache)?;
+            crate::hub::fetch(self, cache, progress, notice)?;
         }
         self.find_in_cache(cache)
     }
@@ -106,9 +112,14 @@ impl Model {
         self.files.iter().filter(|file| file.source != "stand-in")
     }
 
+    /// Where `cache` keeps the model.
+    pub(crate) fn folder(&self, cache: &Path) -> PathBuf {
+        cache.join(format!("models--{}", self.hub_id.replace('/', "--")))
+    }
+
     /// The directory of the model's files in `cache`, if the cache knows the revision.
-    fn snapshot(&self, cache: &Path) -> Result<Option<PathBuf>> {
-        let folder = cache.join(format!("models--{}", self.hub_id.replace('/', "--")));
+    pub(crate) fn snapshot(&self, cache: &Path) -> Result<Option<PathBuf>> {
+        let folder = self.folder(cache);
         let reference = folder.join("refs").join(&self.revision);
         let Some(commit) = Document::read_optional(&reference)? else { return Ok(None) };
         let commit = commit.text()?.trim();
