@@ -985,15 +985,25 @@ fn temporaries() -> &'static [Temporary] {
     if cfg!(target_os = "linux") { &Temporary::BOTH } else { &[Temporary::Named] }
 }
 
+#[test]
+fn a_wrong_command_line_is_quoted_without_its_control_characters() {
+    let output = Command::new(program("smolconv")).arg("--dtype=\u{1b}[31m\u{202e}q4").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("q4") && !stderr.contains(['\u{1b}', '\u{202e}']), "{stderr:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_leaves_neither_output_nor_litter() {
     let temp = TempDir::new();
     for &temporary in temporaries() {
-        let running = Conversion::start(&temp, temporary);
-        running.signal("-INT");
-        assert_eq!(running.code(), Some(130));
-        assert_eq!(temp.names(), ["model"]);
+        for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+            let running = Conversion::start(&temp, temporary);
+            running.signal(signal);
+            assert_eq!(running.code(), Some(code));
+            assert_eq!(temp.names(), ["model"]);
+        }
     }
 }
 

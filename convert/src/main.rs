@@ -2,7 +2,9 @@
 
 mod args;
 mod out_name;
+mod signals;
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,18 +13,16 @@ use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use smolconv::{Error, Progress, convert, inspect, registry, temp_file, verify};
-use smolrun::terminal::{escape_json, one_line};
+use smolconv::{Error, Progress, convert, inspect, registry, verify};
+use smolrun::terminal::{escape_json, one_line, printable};
 
 use self::args::{Cli, Command, Convert};
 
-/// What a shell calls a program that an interrupt ended.
-const INTERRUPTED: i32 = 130;
 /// What `clap` exits with, too.
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -33,6 +33,20 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// The command line. Where it is wrong the error quotes it, and so may hold anything.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.to_string();
+        match printable(&text) {
+            Cow::Borrowed(_) => error.exit(),
+            Cow::Owned(printable) => {
+                eprint!("{printable}");
+                exit(error.exit_code());
+            }
+        }
+    })
 }
 
 fn run(cli: &Cli) -> Result<(), Error> {
@@ -50,11 +64,7 @@ fn run(cli: &Cli) -> Result<(), Error> {
 }
 
 fn run_convert(args: &Convert) -> Result<(), Error> {
-    // Without the handler an interrupt still ends the program; it only leaves a temporary file.
-    let _ = ctrlc::set_handler(|| {
-        let _keep = temp_file::remove_all();
-        exit(INTERRUPTED);
-    });
+    signals::watch();
     let start = Instant::now();
     let mut options = args.options();
     options.check()?;

@@ -41,10 +41,10 @@ impl Session {
 
     /// Scores each of `continuations` as a text that follows the text `context`, in which control tokens are text.
     ///
-    /// Context and continuation are encoded together, and cut as evaluation harnesses cut them: where the context alone
-    /// would end, once the blanks at its end belong to the continuation. Where the two merge into one token, as `un` and
-    /// `able` may, the continuation begins with that token: at the first that differs from those of the context alone.
-    /// [`Score::tokens`] says how many there are. Where nothing is left before them, the token that begins a text is.
+    /// Context and continuation are encoded together, and the blanks at the context's end belong to the continuation, as in
+    /// evaluation harnesses. The continuation begins with the first token that is not the context's own: mostly past the
+    /// context's last, earlier where the two merge into one token, as `un` and `able` may. [`Score::tokens`] says how many
+    /// were scored. Where the context has no token left, the token that begins a text takes its place.
     pub fn score_texts(&mut self, context: &str, continuations: &[impl AsRef<str>]) -> Result<Vec<Score>> {
         let cut = |continuation: &_| self.cut(context, AsRef::as_ref(continuation));
         let pairs = continuations.iter().map(cut).collect::<Result<Vec<_>>>()?;

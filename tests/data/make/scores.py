@@ -2,9 +2,9 @@
 
 usage: scores.py HF_DIR > scores.json      needs: torch transformers
 
-Context and continuation are encoded together; the continuation's tokens are those past as many as the context alone
-has, after the blanks at its end were moved to the continuation: what lm-evaluation-harness does. The first token of an
-empty context is the model's bos. No continuation here merges with its context, and each has a token at least.
+Context and continuation are encoded together, after the blanks at the context's end were moved to the continuation, as
+lm-evaluation-harness moves them. The continuation begins with the first token that is not the context's own: past the
+context, or where the two merge into one token. The first token of an empty context is the model's bos.
 """
 import json, sys
 import torch
@@ -36,7 +36,8 @@ def split(context, continuation):
     blanks = len(context) - len(context.rstrip())
     if blanks:
         continuation, context = context[-blanks:] + continuation, context[:-blanks]
-    whole, first = encode(context + continuation), len(encode(context))
+    whole, alone = encode(context + continuation), encode(context)
+    first = next((i for i, (a, b) in enumerate(zip(whole, alone)) if a != b), len(alone))
     return whole[:first], whole[first:]
 
 

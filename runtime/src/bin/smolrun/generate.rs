@@ -109,7 +109,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     let prompt = args.prompt.read()?;
     // Whoever writes the prompt may take their time.
     let mut stopwatch = Stopwatch::new(start + waiting.elapsed());
-    let prompt_ids = encode_prompt(&args.prompt, prompt, &model)?;
+    let prompt_ids = encode_prompt(&args.prompt, prompt, &session)?;
     if let Some(cache) = &mut cache {
         cache.load(&mut session);
     }
@@ -251,15 +251,22 @@ pub(crate) fn tell_if_not_fast(session: &Session) {
     }
 }
 
-fn encode_prompt(args: &PromptArgs, prompt: Option<String>, model: &Model) -> Result<Vec<u32>> {
+/// How a conversation becomes tokens: as of now, and no more of them than the session can hold.
+pub(crate) fn chat_options(session: &Session) -> ChatOptions {
+    ChatOptions::default().now(SystemTime::now()).max_tokens(session.most_tokens())
+}
+
+/// The tokens of a prompt, if the session's context can hold so many.
+fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -> Result<Vec<u32>> {
+    let (model, most) = (session.model(), session.most_tokens());
     if args.is_chat() {
         let messages: Option<Vec<Message>> = args.messages(prompt)?;
         let messages =
             messages.unwrap_or_else(|| wrong_usage("there is nothing to answer: a prompt is needed"));
-        return Ok(model.encode_chat_with(&messages, &ChatOptions::default().now(SystemTime::now()))?);
+        return Ok(model.encode_chat_with(&messages, &chat_options(session))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-    let ids = model.tokenizer().encode_prompt(&prompt.unwrap_or_default(), special)?;
+    let ids = model.tokenizer().encode_prompt_within(&prompt.unwrap_or_default(), special, most)?;
     // A model continues something: an empty prompt is the beginning of a text.
     match (ids.is_empty(), model.config().bos_token_id) {
         (false, _) => Ok(ids),

@@ -11,9 +11,9 @@ use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use smolrun::{ChatOptions, FinishReason, Sampling, Session, SpecialTokens};
+use smolrun::{FinishReason, Sampling, Session, SpecialTokens};
 
 use self::command::{HELP, Line};
 pub(crate) use self::conversation::Conversation;
@@ -21,7 +21,7 @@ use self::editor::{Editor, Input};
 use self::rescue::Rescue;
 use self::settings::Settings;
 use crate::args::GenerateArgs;
-use crate::generate::options;
+use crate::generate::{chat_options, options};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, say};
 use crate::prompt_cache::PromptCache;
@@ -265,10 +265,10 @@ impl Chat {
     fn prompt(&self) -> Result<Vec<u32>> {
         let (model, messages) = (self.session.model(), self.conversation.messages());
         if self.has_template {
-            return Ok(model.encode_chat_with(messages, &ChatOptions::default().now(SystemTime::now()))?);
+            return Ok(model.encode_chat_with(messages, &chat_options(&self.session))?);
         }
         let text = messages.last().map_or("", |message| message.content.as_str());
-        Ok(model.tokenizer().encode(text, SpecialTokens::AsText)?)
+        Ok(model.tokenizer().encode_within(text, SpecialTokens::AsText, self.session.most_tokens())?)
     }
 
     fn generate(&mut self) -> Result<String> {
