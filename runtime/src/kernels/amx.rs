@@ -54,7 +54,7 @@ impl Amx {
     }
 
     /// Makes all of this thread's eight tile registers 16 rows of 64 bytes.
-    fn configure(self) -> Registers {
+    pub(super) fn configure(self) -> Registers {
         /// What LDTILECFG reads.
         #[repr(C)]
         struct Config {
@@ -76,10 +76,10 @@ impl Amx {
 }
 
 /// Configured tile registers of this thread: it must stay there.
-struct Registers(PhantomData<*const ()>);
+pub(super) struct Registers(PhantomData<*const ()>);
 
 /// The sums of a tile of activations with a panel: `[16 rows][16 outputs]`.
-type Sums = [[f32; LANES]; TILE_ROWS];
+pub(super) type Sums = [[f32; LANES]; TILE_ROWS];
 
 impl Registers {
     /// The products of two rows of tiles with two panels, tile by tile: `[rows of tiles][panels]`.
@@ -128,6 +128,64 @@ impl Registers {
             );
         }
         sums
+    }
+
+    /// Multiplies a block's values of two panels with 16 rows of rounded activations, the multiples of 128 and the rest, in
+    /// one of two pairs of registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
+    #[inline(always)]
+    pub(super) fn multiply<const PAIR: usize>(&self, x: &[Tile; 2], values: &[Tile; 2]) {
+        macro_rules! multiply {
+            ($a:tt, $b:tt) => {
+                asm!(
+                    concat!("tilezero ", $a),
+                    concat!("tilezero ", $b),
+                    "tileloadd tmm6, [{values} + {row}]",
+                    "tileloadd tmm4, [{x} + {row}]",
+                    concat!("tdpbf16ps ", $a, ", tmm4, tmm6"),
+                    "tileloadd tmm7, [{values} + {row} + 1024]",
+                    concat!("tdpbf16ps ", $b, ", tmm4, tmm7"),
+                    "tileloadd tmm5, [{x} + {row} + 1024]",
+                    concat!("tdpbf16ps ", $a, ", tmm5, tmm6"),
+                    concat!("tdpbf16ps ", $b, ", tmm5, tmm7"),
+                    x = in(reg) x.as_ptr(),
+                    values = in(reg) values.as_ptr(),
+                    row = in(reg) size_of::<[Bf16Pair; LANES]>(),
+                    out($a) _, out($b) _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack, preserves_flags, readonly),
+                )
+            };
+        }
+        // SAFETY: as above. Of either operand two tiles are read, 1024 bytes each, rows 64 bytes apart. No compiled code uses
+        // these registers, so what is in them stays there for `sums`.
+        unsafe {
+            match PAIR {
+                0 => multiply!("tmm0", "tmm1"),
+                _ => multiply!("tmm2", "tmm3"),
+            }
+        }
+    }
+
+    /// What [`Registers::multiply`] has made in its pair of registers, for each of the two panels.
+    #[inline(always)]
+    pub(super) fn sums<const PAIR: usize>(&self, sums: &mut [Sums; 2]) {
+        macro_rules! store {
+            ($a:tt, $b:tt) => {
+                asm!(
+                    concat!("tilestored [{sums} + {row}], ", $a),
+                    concat!("tilestored [{sums} + {row} + 1024], ", $b),
+                    sums = in(reg) sums.as_mut_ptr(),
+                    row = in(reg) size_of::<[f32; LANES]>(),
+                    options(nostack, preserves_flags),
+                )
+            };
+        }
+        // SAFETY: as above; the stores write the two tiles of `sums`, one after the other.
+        unsafe {
+            match PAIR {
+                0 => store!("tmm0", "tmm1"),
+                _ => store!("tmm2", "tmm3"),
+            }
+        }
     }
 }
 

@@ -32,6 +32,32 @@ impl Avx512<true> {
     pub(super) fn plain(self) -> Avx512<false> {
         Avx512(())
     }
+
+    /// Has the processor read what will be needed soon.
+    #[inline(always)]
+    pub(super) fn prefetch(self, bytes: &Group) {
+        // SAFETY: see below; it changes nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
+    }
+
+    /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
+    #[inline(always)]
+    pub(super) fn store_bf16(self, bytes: __m512i, to: &mut [[Bf16Pair; LANES]; 2]) {
+        // SAFETY: see below. What a byte is as f32 has no bits past those of bf16.
+        unsafe {
+            let float = |number| _mm512_castps_si512(_mm512_cvtepi32_ps(number));
+            let first = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(bytes)));
+            let second = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<16>(bytes)));
+            let third = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(bytes)));
+            let fourth = float(_mm512_srai_epi32::<24>(bytes));
+            for ([low, high], to) in [[first, second], [third, fourth]].into_iter().zip(to) {
+                _mm512_storeu_si512(
+                    to.as_mut_ptr().cast(),
+                    _mm512_or_si512(_mm512_srli_epi32::<16>(low), high),
+                );
+            }
+        }
+    }
 }
 
 entries!(Avx512<false>, "fma,avx512f,avx512bw,avx512dq,avx512vl");

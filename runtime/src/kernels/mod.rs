@@ -26,6 +26,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod avx512_amx;
+#[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 mod half;
 mod integers;
@@ -47,7 +49,7 @@ use self::simd::Simd;
 
 pub(crate) use self::half::{Bf16Pair, F16};
 pub(crate) use self::math::sin_cos;
-pub(crate) use self::quantised::{Quantised, RoundedBlock, rounded_blocks};
+pub(crate) use self::quantised::{Quantised, RoundedBlock, RoundedTile, rounded_blocks, rounded_tiles};
 pub(crate) use self::rounded::{Bf16Unit, Tile, tiles, tiles_of_row};
 use crate::error::{Error, Result};
 
@@ -68,6 +70,8 @@ enum Set {
     Avx512(avx512::Avx512<false>),
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni(avx512::Avx512<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Amx(avx512_amx::Avx512Amx),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -85,6 +89,8 @@ macro_rules! dispatch {
             Set::Avx512(set) => set.$function($($argument),*),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Vnni(set) => set.$function($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.$function($($argument),*),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(set) => set.$function($($argument),*),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -104,6 +110,8 @@ impl Kernels {
             avx512::Avx512::<false>::detect().map(Set::Avx512),
             #[cfg(target_arch = "x86_64")]
             avx512::Avx512::<true>::detect().map(Set::Avx512Vnni),
+            #[cfg(target_arch = "x86_64")]
+            avx512_amx::Avx512Amx::detect().map(Set::Avx512Amx),
             #[cfg(target_arch = "aarch64")]
             neon::Neon::detect().map(Set::Neon),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -146,6 +154,8 @@ impl Kernels {
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Vnni(_) => "avx512vnni",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(_) => "avx512amx",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -169,6 +179,7 @@ impl Kernels {
         let avx512 = match self.0 {
             Set::Avx512(set) => Some(set),
             Set::Avx512Vnni(set) => Some(set.plain()),
+            Set::Avx512Amx(set) => Some(set.plain()),
             _ => None,
         };
         #[cfg(target_arch = "x86_64")]
@@ -225,6 +236,47 @@ impl Kernels {
         assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
         assert_eq!(x.len(), w.blocks() * rows, "a block of activations for each block of inputs and row");
         dispatch!(self.0, matmul_quantised(w, x, rows, y));
+    }
+
+    /// Fewest rows that quantised weights meet in tiles, see [`Kernels::matmul_tiles`]; no number has so many where they never do.
+    pub(crate) fn fewest_tile_rows(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(_) => avx512_amx::FEWEST_ROWS,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Rounds activations as [`Kernels::round`] does, for [`Kernels::matmul_tiles`]: the tiles of 16 rows at a time, from the
+    /// `first` such on.
+    ///
+    /// `x`: `[inputs/16, rounded up][rows][16]`, `tiles`: `[rows/16, rounded up][inputs/32, rounded up]`.
+    pub(crate) fn round_tiles(
+        self,
+        x: &[f32],
+        inputs: usize,
+        rows: usize,
+        first: usize,
+        tiles: &mut [RoundedTile],
+    ) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.round_tiles(x, inputs, rows, first, tiles),
+            _ => unreachable!("no other set takes tiles"),
+        }
+    }
+
+    /// What [`Kernels::matmul_quantised`] computes, of activations in tiles.
+    ///
+    /// `x`: `[rows/16, rounded up][blocks]`, `y`: `[panels][rows][16]`.
+    pub(crate) fn matmul_tiles(self, w: Quantised<'_>, x: &[RoundedTile], rows: usize, y: &mut [f32]) {
+        assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
+        assert_eq!(x.len(), w.blocks() * rows.div_ceil(LANES), "a tile for each block of inputs and 16 rows");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.matmul_tiles(w, x, rows, y),
+            _ => unreachable!("no other set takes tiles"),
+        }
     }
 
     /// Reads all of `data`, whole panels, as fast as memory gives it.

@@ -8,6 +8,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::LANES;
+use super::rounded::{TILE_ROWS, Tile};
 use super::simd::Encoding;
 use crate::format::{BLOCK, Dtype, QuantisedPanels};
 
@@ -41,8 +42,8 @@ pub(super) struct QuantisedPanel<'a> {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RoundedBlock {
-    /// At most ±2047, four inputs at a time, in the set's [`Encoding`].
-    pub(super) groups: [[i32; 2]; GROUPS],
+    /// At most ±2047, in the set's [`Encoding`]: two halves for each four inputs, where [`Encoding::place`] says.
+    pub(super) halves: [i32; 2 * GROUPS],
     /// What all of them add up to, negative; zero where no set needs it.
     pub(super) minus_sum: i32,
     /// What the numbers are multiples of, divided by [`Encoding::factor`].
@@ -156,29 +157,48 @@ impl Encoding {
         }
     }
 
+    /// Where a half of the `group`-th four inputs lies in a block. Halves of bytes lie one after the other, as a vector unit
+    /// leaves them.
     #[inline(always)]
-    fn encode(self, numbers: [i16; 4]) -> [i32; 2] {
+    pub(super) const fn place(self, group: usize, half: usize) -> usize {
+        match self {
+            Encoding::Words => 2 * group + half,
+            Encoding::Bytes => GROUPS * half + group,
+        }
+    }
+
+    #[inline(always)]
+    fn encode(self, numbers: [i16; BLOCK]) -> [i32; 2 * GROUPS] {
         match self {
             Encoding::Words => {
-                let [a, b, c, d] = numbers;
-                [bytemuck::cast([a, c]), bytemuck::cast([b, d])]
+                let mut halves = [[0i16; 2]; 2 * GROUPS];
+                for (halves, &[a, b, c, d]) in
+                    halves.as_chunks_mut::<2>().0.iter_mut().zip(numbers.as_chunks().0)
+                {
+                    *halves = [[a, c], [b, d]];
+                }
+                bytemuck::cast(halves)
             }
             Encoding::Bytes => {
-                let upper = numbers.map(|x| (x + 64) >> 7);
-                let lower = std::array::from_fn(|i| (numbers[i] - 128 * upper[i]) as i8);
-                [bytemuck::cast(upper.map(|x| x as i8)), bytemuck::cast::<[i8; 4], i32>(lower)]
+                let (mut upper, mut lower) = ([0i8; BLOCK], [0i8; BLOCK]);
+                for i in 0..BLOCK {
+                    let multiple = (numbers[i] + 64) >> 7;
+                    upper[i] = multiple as i8;
+                    lower[i] = (numbers[i] - 128 * multiple) as i8;
+                }
+                bytemuck::cast([upper, lower])
             }
         }
     }
 
-    fn decode(self, group: [i32; 2]) -> [i16; 4] {
+    fn decode(self, halves: [i32; 2]) -> [i16; 4] {
         match self {
             Encoding::Words => {
-                let [[a, c], [b, d]]: [[i16; 2]; 2] = group.map(bytemuck::cast);
+                let [[a, c], [b, d]]: [[i16; 2]; 2] = halves.map(bytemuck::cast);
                 [a, b, c, d]
             }
             Encoding::Bytes => {
-                let [upper, lower]: [[i8; 4]; 2] = group.map(bytemuck::cast);
+                let [upper, lower]: [[i8; 4]; 2] = halves.map(bytemuck::cast);
                 std::array::from_fn(|i| 128 * i16::from(upper[i]) + i16::from(lower[i]))
             }
         }
@@ -188,36 +208,88 @@ impl Encoding {
 impl RoundedBlock {
     /// The rounded activations by input.
     pub(super) fn in_order(&self, encoding: Encoding) -> impl Iterator<Item = i16> {
-        self.groups.iter().flat_map(move |group| encoding.decode(*group))
+        (0..GROUPS).flat_map(move |group| {
+            encoding.decode([0, 1].map(|half| self.halves[encoding.place(group, half)]))
+        })
     }
 
     #[inline(always)]
     pub(super) fn new(encoding: Encoding, x: [[f32; LANES]; 2]) -> RoundedBlock {
-        let mut largest = 0;
-        for lane in 0..LANES {
-            // Without their signs, larger numbers have larger bits, NaN the largest.
-            let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
-            largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
-        }
-        let largest = f32::from_bits(largest);
-        // What is not finite makes all that it is multiplied with NaN.
-        let scale = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
-        let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { LARGEST / largest } else { 0.0 };
-        let x = x.as_flattened();
-        let mut numbers = [0i16; BLOCK];
-        for i in 0..BLOCK {
-            // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
-            let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
-            numbers[i] = if factor > 0.0 { number } else { 0 };
-        }
-        let mut groups = [[0; 2]; GROUPS];
-        for (group, numbers) in groups.iter_mut().zip(numbers.as_chunks().0) {
-            *group = encoding.encode(*numbers);
-        }
+        let (numbers, scale) = numbers(x);
         let minus_sum = match encoding {
             Encoding::Words => 0,
             Encoding::Bytes => numbers.iter().map(|number| -i32::from(*number)).sum(),
         };
-        RoundedBlock { groups, minus_sum, scale: scale / encoding.factor() as f32 }
+        RoundedBlock { halves: encoding.encode(numbers), minus_sum, scale: scale / encoding.factor() as f32 }
     }
+}
+
+/// Activations of a block as whole numbers of at most ±2047, and what they are multiples of.
+#[inline(always)]
+fn numbers(x: [[f32; LANES]; 2]) -> ([i16; BLOCK], f32) {
+    let mut largest = 0;
+    for lane in 0..LANES {
+        // Without their signs, larger numbers have larger bits, NaN the largest.
+        let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
+        largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
+    }
+    let largest = f32::from_bits(largest);
+    // What is not finite makes all that it is multiplied with NaN.
+    let scale = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
+    let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { LARGEST / largest } else { 0.0 };
+    let x = x.as_flattened();
+    let mut numbers = [0i16; BLOCK];
+    for i in 0..BLOCK {
+        // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
+        let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
+        numbers[i] = if factor > 0.0 { number } else { 0 };
+    }
+    (numbers, scale)
+}
+
+/// The activations of a block of inputs for 16 rows, rounded, for a set that multiplies tiles.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RoundedTile {
+    /// Two numbers to be added, for each at most ±2047: a multiple of 128, and the rest. Either is exact as bf16.
+    pub(super) parts: [Tile; 2],
+    /// What the numbers of each row are multiples of.
+    pub(super) scales: [f32; TILE_ROWS],
+}
+
+/// How many tiles hold so many rows of so many inputs.
+pub(crate) fn rounded_tiles(inputs: usize, rows: usize) -> usize {
+    inputs.div_ceil(BLOCK) * rows.div_ceil(TILE_ROWS)
+}
+
+/// See [`super::Kernels::round_tiles`].
+#[inline(always)]
+pub(super) fn round_tiles(x: &[f32], inputs: usize, rows: usize, first: usize, tiles: &mut [RoundedTile]) {
+    let x: &[[f32; LANES]] = x.as_chunks().0;
+    let blocks = inputs.div_ceil(BLOCK);
+    for (i, tile) in tiles.iter_mut().enumerate() {
+        let (first, block) = ((first + i / blocks) * TILE_ROWS, i % blocks);
+        for r in 0..TILE_ROWS {
+            let lanes = |panel: usize| match first + r < rows {
+                true => x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]),
+                false => [0.0; LANES],
+            };
+            let (numbers, scale) = numbers([lanes(2 * block), lanes(2 * block + 1)]);
+            let (mut upper, mut lower) = ([0; BLOCK], [0; BLOCK]);
+            for i in 0..BLOCK {
+                let multiple = (numbers[i] + 64) & !127;
+                upper[i] = bf16_bits(multiple);
+                lower[i] = bf16_bits(numbers[i] - multiple);
+            }
+            tile.parts[0][r] = bytemuck::cast(upper);
+            tile.parts[1][r] = bytemuck::cast(lower);
+            tile.scales[r] = scale;
+        }
+    }
+}
+
+/// A number of at most 8 bits, but for zeros after them, as bf16.
+#[inline(always)]
+fn bf16_bits(number: i16) -> u16 {
+    (f32::from(number).to_bits() >> 16) as u16
 }

@@ -9,8 +9,8 @@ use super::attention::Attention;
 use super::fast::{self, Fast, Rounding};
 use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
-use super::scratch::{Buffer, Scratch, padded};
-use super::team::Team;
+use super::scratch::{Scratch, padded};
+use super::team::{Team, WholeNumbers};
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::kernels::{Kernels, LANES};
@@ -68,7 +68,7 @@ impl Forward {
         is_fast: bool,
     ) -> Forward {
         let dtypes = model.layout().weights.dtypes();
-        let integers = dtypes.iter().any(|dtype| dtype.code_bits().is_some()).then(Buffer::default);
+        let integers = dtypes.iter().any(|dtype| dtype.code_bits().is_some()).then(WholeNumbers::default);
         let rounding = if is_fast { Rounding::new(model, kernels) } else { Err(Fast::Off) };
         Forward {
             fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),

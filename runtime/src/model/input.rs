@@ -1,11 +1,12 @@
 //! What becomes of activations before a product: nothing, or what the matrix's dtype asks for.
 
 use super::fast;
-use super::team::Team;
+use super::team::{Team, WholeNumbers};
 use crate::error::Result;
 use crate::format::Config;
 use crate::kernels::{
-    Bf16Unit, Elements, Kernels, Panels, RoundedBlock, Tile, rounded_blocks, tiles, tiles_of_row,
+    Bf16Unit, Elements, Kernels, Panels, RoundedBlock, RoundedTile, Tile, rounded_blocks, rounded_tiles,
+    tiles, tiles_of_row,
 };
 use crate::pool::Pool;
 
@@ -25,6 +26,8 @@ enum Form<'a> {
     Bf16(Bf16Unit, &'a [Tile]),
     /// Rounded to whole numbers, for quantised weights: `[blocks][rows]`.
     Integers(&'a [RoundedBlock]),
+    /// The same for many rows, where the set takes tiles: `[rows/16, rounded up][blocks]`.
+    Tiles(&'a [RoundedTile]),
 }
 
 impl Team {
@@ -35,7 +38,7 @@ impl Team {
             rounding.resize(widest, rows)?;
         }
         match &mut self.integers {
-            Some(blocks) => blocks.resize(rounded_blocks(widest, rows)),
+            Some(numbers) => numbers.resize(self.kernels.fewest_tile_rows(), widest, rows),
             None => Ok(()),
         }
     }
@@ -63,14 +66,45 @@ impl Team {
                 });
                 Form::Bf16(unit, to)
             }
-            (Elements::Quantised(_), _, Some(blocks)) => {
-                let to = &mut blocks[..rounded_blocks(w.inputs, rows)];
-                pool.split(to, rows, tasks, |first, to| kernels.round(x, rows, first, to));
-                Form::Integers(to)
+            (Elements::Quantised(_), _, Some(numbers)) => {
+                numbers.round(kernels, pool, w.inputs, x, rows, tasks)
             }
             _ => Form::Floats(x),
         };
         (Input { kernels, rows, form }, pool)
+    }
+}
+
+impl WholeNumbers {
+    /// Makes room for up to `rows` rows, in tiles from `fewest` on.
+    fn resize(&mut self, fewest: usize, inputs: usize, rows: usize) -> Result<()> {
+        if rows >= fewest {
+            self.tiles.resize(rounded_tiles(inputs, rows))?;
+        }
+        self.blocks.resize(rounded_blocks(inputs, rows.min(fewest - 1)))
+    }
+
+    /// Rounds the activations `x`, in tiles where the set takes them.
+    fn round(
+        &mut self,
+        kernels: Kernels,
+        pool: &mut Pool,
+        inputs: usize,
+        x: &[f32],
+        rows: usize,
+        tasks: usize,
+    ) -> Form<'_> {
+        if rows >= kernels.fewest_tile_rows() {
+            let to = &mut self.tiles[..rounded_tiles(inputs, rows)];
+            pool.split(to, rounded_tiles(inputs, 1), tasks, |first, to| {
+                kernels.round_tiles(x, inputs, rows, first, to);
+            });
+            Form::Tiles(to)
+        } else {
+            let to = &mut self.blocks[..rounded_blocks(inputs, rows)];
+            pool.split(to, rows, tasks, |first, to| kernels.round(x, rows, first, to));
+            Form::Integers(to)
+        }
     }
 }
 
@@ -82,6 +116,7 @@ impl Input<'_> {
             (Form::Integers(x), Elements::Quantised(data)) => {
                 self.kernels.matmul_quantised(data, x, self.rows, y);
             }
+            (Form::Tiles(x), Elements::Quantised(data)) => self.kernels.matmul_tiles(data, x, self.rows, y),
             (Form::Floats(x), _) => self.kernels.matmul(w, x, self.rows, y, false),
             _ => unreachable!("the form was chosen for the matrix"),
         }

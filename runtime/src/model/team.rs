@@ -2,7 +2,7 @@
 
 use super::fast::Rounding;
 use super::scratch::{Buffer, Worker, tile_panels};
-use crate::kernels::{Kernels, LANES, Panels, RoundedBlock};
+use crate::kernels::{Kernels, LANES, Panels, RoundedBlock, RoundedTile};
 use crate::pool::Pool;
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
@@ -17,7 +17,14 @@ pub(super) struct Team {
     /// Where products of many rows with bf16 weights are not exact.
     pub rounding: Option<Rounding>,
     /// Activations rounded to whole numbers, where a matrix is quantised.
-    pub integers: Option<Buffer<RoundedBlock>>,
+    pub integers: Option<WholeNumbers>,
+}
+
+/// Activations rounded to whole numbers, for few rows or for many.
+#[derive(Default)]
+pub(super) struct WholeNumbers {
+    pub blocks: Buffer<RoundedBlock>,
+    pub tiles: Buffer<RoundedTile>,
 }
 
 impl Team {

@@ -5,7 +5,10 @@ use std::array;
 use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
 use crate::format::{Dtype, QuantisedPanels};
 use crate::kernels::simd::Encoding;
-use crate::kernels::{Elements, Panels, Quantised, RoundedBlock, quantised, rounded_blocks};
+use crate::kernels::{
+    Bf16Pair, Element, Elements, Panels, Quantised, RoundedBlock, RoundedTile, quantised, rounded_blocks,
+    rounded_tiles,
+};
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
@@ -71,6 +74,35 @@ fn round(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedBloc
     blocks
 }
 
+/// The product by each of the set's ways: with blocks of activations, and with tiles of them, if it takes any.
+fn products(
+    set: Kernels,
+    noise: &mut Noise,
+    w: Quantised<'_>,
+    x: &[f32],
+    inputs: usize,
+    rows: usize,
+) -> Vec<Vec<f32>> {
+    let outputs = w.count() * LANES;
+    let mut products = vec![noise.vec(outputs * rows)];
+    set.matmul_quantised(w, &round(set, x, inputs, rows), rows, &mut products[0]);
+    if set.fewest_tile_rows() < usize::MAX {
+        let mut y = noise.vec(outputs * rows);
+        set.matmul_tiles(w, &round_tiles(set, x, inputs, rows), rows, &mut y);
+        products.push(y);
+    }
+    products
+}
+
+fn round_tiles(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedTile> {
+    let mut tiles = vec![<RoundedTile as bytemuck::Zeroable>::zeroed(); rounded_tiles(inputs, rows)];
+    // In two parts, as two threads do it.
+    let (first, second) = tiles.split_at_mut(rows.div_ceil(LANES) / 2 * rounded_tiles(inputs, 1));
+    set.round_tiles(x, inputs, rows, 0, first);
+    set.round_tiles(x, inputs, rows, rows.div_ceil(LANES) / 2, second);
+    tiles
+}
+
 #[test]
 fn products_are_those_of_the_document() {
     let mut noise = Noise(11);
@@ -82,11 +114,11 @@ fn products_are_those_of_the_document() {
                 let x = activations(&mut noise, inputs, rows);
                 let mut exact = Vec::new();
                 for set in Kernels::available() {
-                    let mut y = noise.vec(outputs.next_multiple_of(LANES) * rows);
-                    set.matmul_quantised(w, &round(set, &x, inputs, rows), rows, &mut y);
-                    assert_product(&section, dtype, [outputs, inputs, rows], &x, &y);
-                    if set.is_exact() {
-                        exact.push(y);
+                    for y in products(set, &mut noise, w, &x, inputs, rows) {
+                        assert_product(&section, dtype, [outputs, inputs, rows], &x, &y);
+                        if set.is_exact() {
+                            exact.push(y);
+                        }
                     }
                 }
                 assert_same_bits(&exact);
@@ -165,10 +197,10 @@ fn largest_codes_and_activations_overflow_nothing() {
         let w = Quantised::new(&section, dtype, 64).unwrap();
         for rows in [1, 2] {
             for set in Kernels::available() {
-                let mut y = vec![0.0; LANES * rows];
-                set.matmul_quantised(w, &round(set, &vec![sign * 3.0; 64 * rows], 64, rows), rows, &mut y);
                 let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
-                assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
+                for y in products(set, &mut Noise(14), w, &vec![sign * 3.0; 64 * rows], 64, rows) {
+                    assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
+                }
             }
         }
     }
@@ -194,6 +226,32 @@ fn zero_tiny_and_broken_activations_are_rounded_alike() {
         assert_eq!(f64::from(blocks[5].scale) * f64::from(encoding.factor()), unit);
         let sum = |x: &RoundedBlock| x.in_order(encoding).map(i32::from).sum::<i32>();
         assert!(encoding == Encoding::Words || blocks.iter().all(|x| sum(x) == -x.minus_sum));
+    }
+}
+
+#[test]
+fn tiles_hold_the_numbers_of_blocks() {
+    let mut noise = Noise(15);
+    let decode = |pair: Bf16Pair| pair.widen().map(|part| part as i16);
+    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| [1, 16, 21].map(|r| (i, r))) {
+        let mut x = activations(&mut noise, inputs, rows);
+        x[at(inputs - 1, rows - 1, rows)] = f32::NAN;
+        let mut blocks = vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
+        quantised::round(Encoding::Bytes, &x, rows, 0, &mut blocks);
+        let mut tiles = vec![<RoundedTile as bytemuck::Zeroable>::zeroed(); rounded_tiles(inputs, rows)];
+        quantised::round_tiles(&x, inputs, rows, 0, &mut tiles);
+        let of_row = rounded_tiles(inputs, 1);
+        for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
+            let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);
+            let [upper, lower] = tile.parts.map(|part| part[row % LANES].map(decode));
+            let found =
+                upper.iter().flatten().zip(lower.iter().flatten()).map(|(upper, lower)| upper + lower);
+            assert!(found.eq(expected.in_order(Encoding::Bytes)), "{upper:?} {lower:?}");
+            assert!(upper.iter().flatten().all(|upper| upper % 128 == 0));
+            assert_eq!(tile.scales[row % LANES].to_bits(), expected.scale.to_bits());
+        }
+        let padding = (rows..rows.next_multiple_of(LANES)).map(|row| &tiles[row / LANES * of_row]);
+        assert!(padding.enumerate().all(|(i, tile)| tile.scales[(rows + i) % LANES] == 0.0));
     }
 }
 

@@ -45,6 +45,9 @@ pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock],
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod tiles; // after the macro
+
 /// How the codes of a block lie.
 trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
@@ -336,7 +339,7 @@ impl<'a, S: Integers> Product<'a, S> {
                 unrolled!(half < 2 => {
                     let factors = simd.factors(values[i], half);
                     unrolled!(r < R of 8 => {
-                        let x = x[r].groups[2 * k + i][half];
+                        let x = x[r].halves[S::ENCODING.place(2 * k + i, half)];
                         sums[r][w] = simd.add_products(sums[r][w], factors, x, half);
                     });
                 });
@@ -424,7 +427,7 @@ impl<'a, S: Integers> Product<'a, S> {
                 for i in (0..2 * GROUPS).take(4 * self.steps) {
                     let factors = simd.load_factors(&values[i / 2], i % 2, part);
                     unrolled!(r < R of 8 => {
-                        let x = x[r].groups.as_flattened()[i];
+                        let x = x[r].halves[S::ENCODING.place(i / 2, i % 2)];
                         integers[r] = simd.add_products(integers[r], factors, x, i % 2);
                     });
                 }

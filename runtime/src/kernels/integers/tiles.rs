@@ -1,0 +1,186 @@
+//! The same product on tile registers (AMX): a block's sums for 16 rows and 32 outputs come out together, as whole numbers. What
+//! is done with these is left to the vector unit, in the order of every set.
+//!
+//! Tiles multiply bf16, which a code's value is, and which an activation of 12 bits is in two parts.
+
+use bytemuck::Zeroable;
+
+use super::{Codes, OFFSET, Product, Q3, Q4, Q5, Q6, Q8};
+use crate::format::Dtype;
+use crate::kernels::LANES;
+use crate::kernels::amx::{Amx, Registers, Sums};
+use crate::kernels::avx512::Avx512;
+use crate::kernels::quantised::{Group, Quantised, QuantisedPanel, RoundedTile};
+use crate::kernels::rounded::{TILE_ROWS, Tile};
+use crate::kernels::simd::{Bytes, Simd, unrolled};
+
+/// Blocks whose values are taken apart at a time to be read again and again for all rows: 24 KiB for two panels, which stay in
+/// the first-level cache.
+const DEPTH: usize = 12;
+
+/// At the start of a cache line, as rows of tiles should be.
+#[repr(C, align(64))]
+struct Aligned<T>(T);
+
+/// What two blocks come to, one of which is multiplied while the other is added up: of two panels each.
+type Products = Aligned<[[Sums; 2]; 2]>;
+
+/// See [`crate::kernels::Kernels::matmul_tiles`].
+#[inline(always)]
+pub(in crate::kernels) fn matmul(
+    simd: Avx512<true>,
+    amx: Amx,
+    w: Quantised<'_>,
+    x: &[RoundedTile],
+    rows: usize,
+    y: &mut [f32],
+) {
+    let product = Tiles { product: Product::new(simd, w, &[], rows), registers: amx.configure(), x };
+    with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+}
+
+/// `w x` for `x`: `[rows/16, rounded up][blocks]`.
+struct Tiles<'a> {
+    product: Product<'a, Avx512<true>>,
+    registers: Registers,
+    x: &'a [RoundedTile],
+}
+
+impl Tiles<'_> {
+    #[inline(always)]
+    fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        let Product { simd, w, rows, .. } = self.product;
+        let mut values = Aligned([[Tile::zeroed(); 2]; DEPTH]);
+        let mut products = Aligned([[[[0.0; LANES]; TILE_ROWS]; 2]; 2]);
+        for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
+            // An odd last panel comes twice: the copy has no place in `y`.
+            let panels = [w.panel(2 * pair), w.panel(2 * pair + y.len() / rows - 1)];
+            y.fill([0.0; LANES]);
+            for start in (0..w.blocks()).step_by(DEPTH) {
+                let values = &mut values.0[..DEPTH.min(w.blocks() - start)];
+                self.take_apart::<C>(&panels, start, values);
+                let next = self.next_codes::<C>(pair, start);
+                let runs = self.x.chunks_exact(w.blocks());
+                let share = next[0].len().div_ceil(runs.len());
+                for (i, x) in runs.enumerate() {
+                    let soon = next.iter().flat_map(|codes| codes.iter().skip(i * share).take(share));
+                    soon.for_each(|codes| simd.prefetch(codes));
+                    let run = Run { first: i * TILE_ROWS, x: &x[start..], start };
+                    self.some_rows(&panels, values, &run, &mut products, y);
+                }
+            }
+            for (y, panel) in y.chunks_exact_mut(rows).zip(&panels) {
+                for y in y {
+                    self.product.store(panel, simd.load(y), y);
+                }
+            }
+        }
+    }
+
+    /// The codes that are taken apart after those from block `start` on of a pair of panels.
+    #[inline(always)]
+    fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
+        let w = self.product.w;
+        let (pair, start) = if start + DEPTH < w.blocks() { (pair, start + DEPTH) } else { (pair + 1, 0) };
+        let count = DEPTH.min(w.blocks() - start) * C::BITS;
+        [2 * pair, 2 * pair + 1].map(|panel| match panel < w.count() {
+            true => &w.panel(panel).codes[start * C::BITS..][..count],
+            false => &[],
+        })
+    }
+
+    /// The values of two panels' blocks from `start` on.
+    #[inline(always)]
+    fn take_apart<C: Codes>(&self, panels: &[QuantisedPanel<'_>; 2], start: usize, blocks: &mut [[Tile; 2]]) {
+        let Product { simd, table, steps, .. } = &self.product;
+        for (p, panel) in panels.iter().enumerate() {
+            let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
+            for (codes, block) in codes.zip(blocks.iter_mut()) {
+                let groups = block[p].as_chunks_mut::<2>().0.as_chunks_mut::<2>().0;
+                for (k, groups) in groups.iter_mut().enumerate().take(*steps) {
+                    let values = C::values(*simd, table, codes, k, 0);
+                    unrolled!(i < 2 => { simd.store_bf16(simd.minus(values[i], OFFSET), &mut groups[i]) });
+                }
+            }
+        }
+    }
+
+    /// Adds what some blocks' values give to a run of rows. Each block's tiles are multiplied while the sums of the block before
+    /// are stored and those of the one before that added up, so that no step waits for the step before it.
+    #[inline(always)]
+    fn some_rows(
+        &self,
+        panels: &[QuantisedPanel<'_>; 2],
+        values: &[[Tile; 2]],
+        run: &Run<'_>,
+        products: &mut Products,
+        y: &mut [[f32; LANES]],
+    ) {
+        let (registers, count) = (&self.registers, values.len());
+        let [even, odd] = &mut products.0;
+        registers.multiply::<0>(&run.x[0].parts, &values[0]);
+        for block in (0..count).step_by(2) {
+            if block + 1 < count {
+                registers.multiply::<1>(&run.x[block + 1].parts, &values[block + 1]);
+            }
+            registers.sums::<0>(even);
+            if block > 0 {
+                self.add(panels, run, block - 1, odd, y);
+            }
+            if block + 2 < count {
+                registers.multiply::<0>(&run.x[block + 2].parts, &values[block + 2]);
+            }
+            if block + 1 < count {
+                registers.sums::<1>(odd);
+            }
+            self.add(panels, run, block, even, y);
+        }
+        if count % 2 == 0 {
+            self.add(panels, run, count - 1, odd, y);
+        }
+    }
+
+    /// Adds a block's sums, times its scales, to those of a run of rows.
+    #[inline(always)]
+    fn add(
+        &self,
+        panels: &[QuantisedPanel<'_>; 2],
+        run: &Run<'_>,
+        block: usize,
+        products: &[Sums; 2],
+        y: &mut [[f32; LANES]],
+    ) {
+        let Product { simd, rows, .. } = self.product;
+        for (p, y) in y.chunks_exact_mut(rows).enumerate() {
+            let scales = simd.bytes_as_floats(&panels[p].block_scales[run.start + block]);
+            let (x, y) = (&run.x[block].scales, &mut y[run.first..]);
+            match y.first_chunk_mut::<TILE_ROWS>() {
+                Some(y) => add_rows(simd, &products[p], scales, x, y),
+                None => add_rows(simd, &products[p], scales, x, y),
+            }
+        }
+    }
+}
+
+/// At most 16 rows of activations.
+struct Run<'a> {
+    /// The first of them.
+    first: usize,
+    /// Their tiles from block `start` on.
+    x: &'a [RoundedTile],
+    start: usize,
+}
+
+#[inline(always)]
+fn add_rows<S: Simd>(
+    simd: S,
+    products: &Sums,
+    scales: S::Lanes,
+    x: &[f32; TILE_ROWS],
+    y: &mut [[f32; LANES]],
+) {
+    for ((y, products), x) in y.iter_mut().zip(products).zip(x) {
+        let product = simd.mul(simd.load(products), scales);
+        simd.store(simd.fma(simd.load(y), product, *x), y);
+    }
+}
