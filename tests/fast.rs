@@ -4,7 +4,7 @@
 
 use smol_tests::common::{REAL, TALES, TempDir, blob_of, run, scattered_tokens};
 use smolrun::format::Dtype;
-use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{Error, Fast, Kernels, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
 
 /// Three pieces of the fewest tokens that are rounded.
 const TOKENS: usize = 96;
@@ -61,6 +61,30 @@ fn fast_logits_are_near_the_exact_ones_on_every_unit() {
 }
 
 #[test]
+fn with_tiles_quantised_weights_are_rounded_too() {
+    for dtype in [Dtype::Q8, Dtype::Q4] {
+        let model = tales(dtype);
+        let tokens = tokens(&model);
+        let exact = logits(&model, SessionOptions::default(), &tokens, TOKENS);
+        for (unit, options) in fast_sets(&model) {
+            assert_eq!(unit, "amx");
+            let fast = logits(&model, options.clone().threads(1), &tokens, TOKENS);
+            let most = most_difference(&exact, &fast);
+            assert!(most > 0.0 && most < 0.2, "{dtype:?}: logits differ by {most}");
+            for split in [32, 48] {
+                assert!(
+                    logits(&model, options.clone(), &tokens, split) == fast,
+                    "{dtype:?}, {split} at a time"
+                );
+            }
+            let few = &tokens[..31];
+            let exact = logits(&model, SessionOptions::default(), few, 31);
+            assert!(logits(&model, options, few, 31) == exact, "fewer than 32 are exact");
+        }
+    }
+}
+
+#[test]
 fn fast_logits_depend_neither_on_threads_nor_on_splits_into_pieces_of_32_and_more() {
     let model = tales(Dtype::Bf16);
     let tokens = tokens(&model);
@@ -95,7 +119,7 @@ fn a_session_tells_what_became_of_it() {
         let found = fast(&bf16, options(kernels).fast(true));
         let is_right = match kernels.name() {
             "scalar" => found == Fast::On("scalar"),
-            "avx512" | "avx512vnni" => {
+            "avx512" | "avx512vnni" | "avx512amx" => {
                 [Fast::NoUnit, Fast::On("avx512bf16"), Fast::On("amx")].contains(&found)
             }
             _ => found == Fast::NoUnit,
@@ -152,7 +176,10 @@ fn the_program_says_where_fast_changes_nothing() {
     let exact = run("smolrun", &[f32, "Once upon a time", "-n", "8"]);
     let fast = run("smolrun", &[f32, "Once upon a time", "-n", "8", "--fast"]);
     assert_eq!((fast.code, &fast.stdout), (0, &exact.stdout));
-    assert_eq!(fast.stderr, "smolrun: --fast: exact, because the blob's matrices are not bf16\n");
+    assert_eq!(
+        fast.stderr,
+        "smolrun: --fast: exact, because the blob's matrices are neither bf16 nor, with AMX, quantized\n"
+    );
 
     let outcome = run("smolrun", &["bench", bf16, "-p", "40", "-n", "0", "-r", "1", "--fast"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
@@ -172,4 +199,25 @@ fn smollm2_135m_fast_stays_near_the_exact_logits() {
     let most = most_difference(&exact, &fast);
     println!("logits differ by {most}");
     assert!(most > 0.0 && most < 1.0, "logits differ by {most}");
+}
+
+/// The divergence that rounding may add to that of the blob from its checkpoint.
+const MOST_DIVERGENCE: f64 = 0.005;
+
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_in_q8_diverges_little_when_fast() {
+    let model = Model::open(blob_of(REAL, Dtype::Q8)).unwrap();
+    let text = std::fs::read_to_string(smol_tests::common::repository().join("tests/data/ppl.txt")).unwrap();
+    let tokens = &model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap()[..2048];
+    let mut exact = Session::new(&model, SessionOptions::default()).unwrap();
+    let mut fast = Session::new(&model, SessionOptions::default().fast(true)).unwrap();
+    if fast.fast() != Fast::On("amx") {
+        assert_eq!(fast.fast(), Fast::NoBf16); // nothing is rounded for it to diverge
+    }
+    let windows = fast.compare(&mut exact, tokens, PerplexityOptions::default()).unwrap();
+    let divergences: Vec<f64> = windows.flat_map(|window| window.unwrap().divergences).collect();
+    let mean = divergences.iter().sum::<f64>() / divergences.len() as f64;
+    println!("{} tokens diverge by {mean:.2e}", divergences.len());
+    assert!(mean < MOST_DIVERGENCE, "{mean}");
 }

@@ -83,7 +83,8 @@ pub(super) type Sums = [[f32; LANES]; TILE_ROWS];
 
 impl Registers {
     /// The products of two rows of tiles with two panels, tile by tile: `[rows of tiles][panels]`.
-    fn block(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
+    #[inline(always)]
+    pub(super) fn block(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
         let steps = x[0].len();
         assert!(steps > 0 && [x[1], panels[0], panels[1]].iter().all(|tiles| tiles.len() == steps));
         let mut sums = [[[[0.0; LANES]; TILE_ROWS]; 2]; 2];

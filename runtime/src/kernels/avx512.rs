@@ -43,19 +43,50 @@ impl Avx512<true> {
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
     #[inline(always)]
     pub(super) fn store_bf16(self, bytes: __m512i, to: &mut [[Bf16Pair; LANES]; 2]) {
-        // SAFETY: see below. What a byte is as f32 has no bits past those of bf16.
+        let floats = self.floats(bytes);
+        for (&[first, second], to) in floats.as_chunks().0.iter().zip(to) {
+            // SAFETY: see below. What a byte is as f32 has no bits past those of bf16.
+            unsafe {
+                let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(first), second);
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), pairs);
+            }
+        }
+    }
+
+    /// The same times `scales`, one for each output, rounded to the nearest bf16, ties to even.
+    #[inline(always)]
+    pub(super) fn store_scaled_bf16(self, bytes: __m512i, scales: __m512, to: &mut [[Bf16Pair; LANES]; 2]) {
+        let round = |float| {
+            // SAFETY: see below. Half of the last place of bf16 is added, or a bit less where that is even.
+            unsafe {
+                let bits = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(float), scales));
+                let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+                _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last)
+            }
+        };
+        let floats = self.floats(bytes);
+        for (&[first, second], to) in floats.as_chunks().0.iter().zip(to) {
+            // SAFETY: see below.
+            unsafe {
+                let second = _mm512_and_si512(round(second), _mm512_set1_epi32(-1 << 16));
+                let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(round(first)), second);
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), pairs);
+            }
+        }
+    }
+
+    /// The bits of four inputs' values as f32, input by input.
+    #[inline(always)]
+    fn floats(self, bytes: __m512i) -> [__m512i; 4] {
+        // SAFETY: see below.
         unsafe {
             let float = |number| _mm512_castps_si512(_mm512_cvtepi32_ps(number));
-            let first = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(bytes)));
-            let second = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<16>(bytes)));
-            let third = float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(bytes)));
-            let fourth = float(_mm512_srai_epi32::<24>(bytes));
-            for ([low, high], to) in [[first, second], [third, fourth]].into_iter().zip(to) {
-                _mm512_storeu_si512(
-                    to.as_mut_ptr().cast(),
-                    _mm512_or_si512(_mm512_srli_epi32::<16>(low), high),
-                );
-            }
+            [
+                float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(bytes))),
+                float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<16>(bytes))),
+                float(_mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(bytes))),
+                float(_mm512_srai_epi32::<24>(bytes)),
+            ]
         }
     }
 }

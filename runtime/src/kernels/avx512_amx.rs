@@ -6,7 +6,7 @@ use super::amx::Amx;
 use super::avx512::Avx512;
 use super::integers::tiles;
 use super::simd::entry;
-use super::{Quantised, RoundedTile, quantised};
+use super::{Quantised, RoundedTile, Tile, quantised};
 
 /// Fewest rows that tiles are faster for.
 pub(super) const FEWEST_ROWS: usize = 16;
@@ -27,6 +27,10 @@ impl Avx512Amx {
     entry! { Avx512Amx, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
     matmul_tiles(w: Quantised<'_>, x: &[RoundedTile], rows: usize, y: &mut [f32])
     = |set| tiles::matmul(set.0, set.1, w, x, rows, y) }
+
+    entry! { Avx512Amx, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+    matmul_rounded(w: Quantised<'_>, x: &[Tile], rows: usize, y: &mut [f32])
+    = |set| tiles::matmul_rounded(set.0, set.1, w, x, rows, y) }
 }
 
 /// Everything else is done without tiles.

@@ -279,6 +279,25 @@ impl Kernels {
         }
     }
 
+    /// Whether [`Kernels::matmul_rounded_quantised`] may be called.
+    pub(crate) fn rounds_for_quantised(self) -> bool {
+        self.fewest_tile_rows() < usize::MAX
+    }
+
+    /// `y = w x` for quantised weights, rounded to bf16 times the scales of their rows, and activations rounded to bf16: see
+    /// [`Bf16Unit`].
+    ///
+    /// `x`: [`tiles`] of them, `y`: `[panels][rows][16]`.
+    pub(crate) fn matmul_rounded_quantised(self, w: Quantised<'_>, x: &[Tile], rows: usize, y: &mut [f32]) {
+        assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
+        assert_eq!(x.len(), w.blocks() * rows.div_ceil(LANES), "a tile for each block of inputs and 16 rows");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.matmul_rounded(w, x, rows, y),
+            _ => unreachable!("no other set takes tiles"),
+        }
+    }
+
     /// Reads all of `data`, whole panels, as fast as memory gives it.
     pub(crate) fn read(self, data: &[f32]) {
         let mut sum = [0.0; 4 * LANES];

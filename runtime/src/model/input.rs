@@ -22,7 +22,7 @@ pub(super) struct Input<'a> {
 enum Form<'a> {
     /// The activations themselves, `[inputs/16, rounded up][rows][16]`.
     Floats(&'a [f32]),
-    /// Rounded to bf16, for many rows and bf16 weights where that was asked for.
+    /// Rounded to bf16, for many rows and bf16 or quantised weights where that was asked for.
     Bf16(Bf16Unit, &'a [Tile]),
     /// Rounded to whole numbers, for quantised weights: `[blocks][rows]`.
     Integers(&'a [RoundedBlock]),
@@ -59,7 +59,7 @@ impl Team {
         let Team { kernels, pool, rounding, integers } = self;
         let kernels = *kernels;
         let form = match (w.data, rounding, integers) {
-            (Elements::Bf16(_), Some(rounding), _) if rounds => {
+            (_, Some(rounding), _) if rounds && rounding.rounds_for(w.data) => {
                 let (unit, to) = (rounding.unit, &mut rounding.tiles[..tiles(w.inputs, rows)]);
                 pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
                     unit.round(x, w.inputs, rows, first, to);
@@ -113,6 +113,9 @@ impl Input<'_> {
     pub(super) fn matmul(&self, w: Panels<'_>, y: &mut [f32]) {
         match (self.form, w.data) {
             (Form::Bf16(unit, x), Elements::Bf16(data)) => unit.matmul(data, w.inputs, x, self.rows, y),
+            (Form::Bf16(_, x), Elements::Quantised(data)) => {
+                self.kernels.matmul_rounded_quantised(data, x, self.rows, y);
+            }
             (Form::Integers(x), Elements::Quantised(data)) => {
                 self.kernels.matmul_quantised(data, x, self.rows, y);
             }

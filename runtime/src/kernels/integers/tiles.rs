@@ -39,6 +39,34 @@ pub(in crate::kernels) fn matmul(
     with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
 }
 
+/// See [`crate::kernels::Kernels::matmul_rounded_quantised`].
+#[inline(always)]
+pub(in crate::kernels) fn matmul_rounded(
+    simd: Avx512<true>,
+    amx: Amx,
+    w: Quantised<'_>,
+    x: &[Tile],
+    rows: usize,
+    y: &mut [f32],
+) {
+    let product = Rounded { product: Product::new(simd, w, &[], rows), registers: amx.configure(), x };
+    with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+}
+
+impl Product<'_, Avx512<true>> {
+    /// The codes that are taken apart after those from block `start` on of a pair of panels.
+    #[inline(always)]
+    fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
+        let w = self.w;
+        let (pair, start) = if start + DEPTH < w.blocks() { (pair, start + DEPTH) } else { (pair + 1, 0) };
+        let count = DEPTH.min(w.blocks() - start) * C::BITS;
+        [2 * pair, 2 * pair + 1].map(|panel| match panel < w.count() {
+            true => &w.panel(panel).codes[start * C::BITS..][..count],
+            false => &[],
+        })
+    }
+}
+
 /// `w x` for `x`: `[rows/16, rounded up][blocks]`.
 struct Tiles<'a> {
     product: Product<'a, Avx512<true>>,
@@ -59,7 +87,7 @@ impl Tiles<'_> {
             for start in (0..w.blocks()).step_by(DEPTH) {
                 let values = &mut values.0[..DEPTH.min(w.blocks() - start)];
                 self.take_apart::<C>(&panels, start, values);
-                let next = self.next_codes::<C>(pair, start);
+                let next = self.product.next_codes::<C>(pair, start);
                 let runs = self.x.chunks_exact(w.blocks());
                 let share = next[0].len().div_ceil(runs.len());
                 for (i, x) in runs.enumerate() {
@@ -75,18 +103,6 @@ impl Tiles<'_> {
                 }
             }
         }
-    }
-
-    /// The codes that are taken apart after those from block `start` on of a pair of panels.
-    #[inline(always)]
-    fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
-        let w = self.product.w;
-        let (pair, start) = if start + DEPTH < w.blocks() { (pair, start + DEPTH) } else { (pair + 1, 0) };
-        let count = DEPTH.min(w.blocks() - start) * C::BITS;
-        [2 * pair, 2 * pair + 1].map(|panel| match panel < w.count() {
-            true => &w.panel(panel).codes[start * C::BITS..][..count],
-            false => &[],
-        })
     }
 
     /// The values of two panels' blocks from `start` on.
@@ -182,5 +198,69 @@ fn add_rows<S: Simd>(
     for ((y, products), x) in y.iter_mut().zip(products).zip(x) {
         let product = simd.mul(simd.load(products), scales);
         simd.store(simd.fma(simd.load(y), product, *x), y);
+    }
+}
+
+/// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
+struct Rounded<'a> {
+    product: Product<'a, Avx512<true>>,
+    registers: Registers,
+    x: &'a [Tile],
+}
+
+impl Rounded<'_> {
+    #[inline(always)]
+    fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        let Product { simd, w, rows, .. } = self.product;
+        let mut values = Aligned([[Tile::zeroed(); DEPTH]; 2]);
+        for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
+            // An odd last panel comes twice: the copy has no place in `y`.
+            let panels = [w.panel(2 * pair), w.panel(2 * pair + y.len() / rows - 1)];
+            y.fill([0.0; LANES]);
+            for start in (0..w.blocks()).step_by(DEPTH) {
+                let count = DEPTH.min(w.blocks() - start);
+                for (panel, values) in panels.iter().zip(&mut values.0) {
+                    self.take_apart::<C>(panel, start, &mut values[..count]);
+                }
+                let next = self.product.next_codes::<C>(pair, start);
+                let runs = self.x.chunks(2 * w.blocks());
+                let share = next[0].len().div_ceil(runs.len());
+                for (i, x) in runs.enumerate() {
+                    let soon = next.iter().flat_map(|codes| codes.iter().skip(i * share).take(share));
+                    soon.for_each(|codes| simd.prefetch(codes));
+                    // An odd last run comes twice: the copy has no place in `y`.
+                    let x = [0, x.len() - w.blocks()].map(|run| &x[run + start..][..count]);
+                    let sums = self.registers.block(x, [&values.0[0][..count], &values.0[1][..count]]);
+                    for (p, y) in y.chunks_exact_mut(rows).enumerate() {
+                        let y = y.iter_mut().skip(2 * i * TILE_ROWS);
+                        for (y, sums) in y.zip(sums.iter().flat_map(|sums| &sums[p])) {
+                            simd.store(simd.fma(simd.load(y), simd.load(sums), 1.0), y);
+                        }
+                    }
+                }
+            }
+            for (y, panel) in y.chunks_exact_mut(rows).zip(&panels) {
+                for y in y {
+                    self.product.store(panel, simd.load(y), y);
+                }
+            }
+        }
+    }
+
+    /// The values of a panel's blocks from `start` on, times their blocks' scales.
+    #[inline(always)]
+    fn take_apart<C: Codes>(&self, panel: &QuantisedPanel<'_>, start: usize, blocks: &mut [Tile]) {
+        let Product { simd, table, steps, .. } = &self.product;
+        let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
+        for ((codes, scales), block) in codes.zip(&panel.block_scales[start..]).zip(blocks) {
+            let scales = simd.bytes_as_floats(scales);
+            let groups = block.as_chunks_mut::<2>().0.as_chunks_mut::<2>().0;
+            for (k, groups) in groups.iter_mut().enumerate().take(*steps) {
+                let values = C::values(*simd, table, codes, k, 0);
+                unrolled!(i < 2 => {
+                    simd.store_scaled_bf16(simd.minus(values[i], OFFSET), scales, &mut groups[i])
+                });
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::format::{Dtype, QuantisedPanels};
 use crate::kernels::simd::Encoding;
 use crate::kernels::{
     Bf16Pair, Element, Elements, Panels, Quantised, RoundedBlock, RoundedTile, quantised, rounded_blocks,
-    rounded_tiles,
+    rounded_tiles, tiles,
 };
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
@@ -157,6 +157,41 @@ fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize;
             (found - expected).abs() < 1e-5 * size,
             "{dtype:?} [{outputs}, {inputs}] x {rows}: {found}, not {expected}"
         );
+    }
+}
+
+/// Weights and activations are moved by at most 2^-8 of themselves, and a sum of them in f32 is near the one in f64.
+#[test]
+fn products_rounded_to_bf16_are_near() {
+    let mut noise = Noise(16);
+    for set in Kernels::available().into_iter().filter(|set| set.rounds_for_quantised()) {
+        let unit = set.bf16_units().pop().unwrap();
+        for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
+            for (dtype, rows) in DTYPES.into_iter().flat_map(|d| [1, 16, 33, 48].map(|r| (d, r))) {
+                let section = section(&mut noise, dtype, outputs, inputs);
+                let w = Quantised::new(&section, dtype, inputs).unwrap();
+                let x = activations(&mut noise, inputs, rows);
+                let mut tiles = vec![[[Bf16Pair(!0); LANES]; LANES]; tiles(inputs, rows)];
+                unit.round(&x, inputs, rows, 0, &mut tiles);
+                let mut y = noise.vec(w.count() * LANES * rows);
+                set.matmul_rounded_quantised(w, &tiles, rows, &mut y);
+                for (out, row) in (0..outputs).flat_map(|out| (0..rows).map(move |row| (out, row))).step_by(7)
+                {
+                    let (mut expected, mut size) = (0.0, 0.0);
+                    for i in 0..inputs {
+                        let product = element(&section, dtype, inputs, out, i).iter().product::<f64>()
+                            * f64::from(x[at(i, row, rows)]);
+                        expected += product;
+                        size += product.abs();
+                    }
+                    let difference = (f64::from(y[at(out, row, rows)]) - expected).abs();
+                    assert!(
+                        difference <= size * 2f64.powi(-7) * 1.01,
+                        "{dtype:?} [{outputs}, {inputs}] x {rows}"
+                    );
+                }
+            }
+        }
     }
 }
 
