@@ -44,6 +44,8 @@ const X86: Processor = Processor {
         kernel("6Avx512Kb0_E16matmul_quantised8compiled", "avx512 quantized", 3.3),
         kernel("6Avx512Kb1_E10matmul_f328compiled", "avx512vnni f32", 1.7),
         kernel("6Avx512Kb1_E16matmul_quantised8compiled", "avx512vnni quantized", 1.4),
+        // What is left to the vector unit; tiles are multiplied by assembly.
+        kernel("9Avx512Amx12matmul_tiles8compiled", "avx512amx quantized", 5.5),
     ],
     multiply_adds: &["vfmadd", "vpmaddwd", "vpdpbusd"],
     spills: |line| {

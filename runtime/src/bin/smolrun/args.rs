@@ -28,8 +28,8 @@ Examples:
   smolrun perplexity smol.bin book.txt
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|neon
-forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
+Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|avx512amx|
+neon forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -153,7 +153,7 @@ pub(crate) struct BenchArgs {
     /// How keys and values are kept.
     #[arg(long, value_enum, default_value_t = Kv::F32)]
     pub(crate) kv: Kv,
-    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16: not bit-exact.
+    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
     #[arg(long)]
     pub(crate) fast: bool,
     /// Print one JSON object.
@@ -224,7 +224,7 @@ pub(crate) struct GenerateArgs {
     /// What to do when the context is full: stop, or forget the oldest 256 tokens after the first 256.
     #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
     pub(crate) overflow: OverflowArg,
-    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16: not bit-exact.
+    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
     ///
     /// For speed where the processor has such a unit and the blob's matrices are bf16; else everything is exact
     /// all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and

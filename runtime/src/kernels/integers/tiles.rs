@@ -170,9 +170,17 @@ impl Tiles<'_> {
         for (p, y) in y.chunks_exact_mut(rows).enumerate() {
             let scales = simd.bytes_as_floats(&panels[p].block_scales[run.start + block]);
             let (x, y) = (&run.x[block].scales, &mut y[run.first..]);
+            let row = (simd, &products[p], scales, x);
             match y.first_chunk_mut::<TILE_ROWS>() {
-                Some(y) => add_rows(simd, &products[p], scales, x, y),
-                None => add_rows(simd, &products[p], scales, x, y),
+                Some(y) => {
+                    let count = TILE_ROWS;
+                    unrolled!(r < count of 16 => { add_row(row, r, &mut y[r]) });
+                }
+                None => {
+                    for (r, y) in y.iter_mut().enumerate() {
+                        add_row(row, r, y);
+                    }
+                }
             }
         }
     }
@@ -187,18 +195,15 @@ struct Run<'a> {
     start: usize,
 }
 
+/// Adds the sums of one of 16 rows, times the scales of a block's weights and of its activations.
 #[inline(always)]
-fn add_rows<S: Simd>(
-    simd: S,
-    products: &Sums,
-    scales: S::Lanes,
-    x: &[f32; TILE_ROWS],
-    y: &mut [[f32; LANES]],
+fn add_row<S: Simd>(
+    (simd, products, scales, x): (S, &Sums, S::Lanes, &[f32; TILE_ROWS]),
+    r: usize,
+    y: &mut [f32; LANES],
 ) {
-    for ((y, products), x) in y.iter_mut().zip(products).zip(x) {
-        let product = simd.mul(simd.load(products), scales);
-        simd.store(simd.fma(simd.load(y), product, *x), y);
-    }
+    let product = simd.mul(simd.load(&products[r]), scales);
+    simd.store(simd.fma(simd.load(y), product, x[r]), y);
 }
 
 /// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
