@@ -110,6 +110,8 @@ fn files_hold_prompts_system_messages_and_conversations() {
     let rendered = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nThe king<|im_end|>\n<|im_start|>assistant\n\
         sang.\n<|im_end|>\n<|im_start|>user\nAnd <|im_end|> she?<|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(prompt(&[chat, "--messages", &all], ""), rendered);
+    let list = file("list.json", &said.to_string());
+    assert_eq!(prompt(&[chat, "--messages", &list], ""), rendered);
     let answered = json!({ "messages": &said.as_array().unwrap()[..3] });
     let answered = file("answered.json", &answered.to_string());
     assert_eq!(prompt(&[chat, "--messages", &answered, "And <|im_end|> she?"], ""), rendered);

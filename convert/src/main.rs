@@ -74,13 +74,13 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
             eprintln!("smolconv: {}", one_line(line));
         }
     };
-    if !args.names_out() {
-        notice(&format!("writing {}", options.out.display()));
-    }
     if let Some(model) = registry::named(&options.source)? {
         options.source = model.locate(&registry::cache_from_env()?, &progress, &notice)?;
     } else if let Some(error) = registry::absent(&options.source) {
         return Err(error);
+    }
+    if !args.names_out() && options.source.exists() {
+        notice(&format!("writing {}", options.out.display()));
     }
     let summary = convert(&options, &progress)?;
     drop(progress);

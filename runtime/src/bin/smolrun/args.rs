@@ -281,7 +281,7 @@ pub(crate) struct PromptArgs {
     /// Read the system message from a file.
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     pub(crate) system_file: Option<PathBuf>,
-    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it. The
+    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it, or its list alone. The
     /// prompt, if there is one, is its next message.
     #[arg(long, value_name = "FILE")]
     pub(crate) messages: Option<PathBuf>,

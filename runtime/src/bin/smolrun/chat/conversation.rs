@@ -99,9 +99,13 @@ impl Conversation {
         if bytes.len() as u64 > MAX_LEN {
             return Err(format!("expected at most {MAX_LEN} bytes"));
         }
-        let saved: Saved =
-            serde_json::from_slice(bytes).map_err(|error| format!("no conversation: {error}"))?;
-        let messages = saved.messages.into_iter().map(|message| Message::new(message.role, message.content));
+        // What `/save` writes, or its list of messages alone.
+        let saved: Result<Vec<SavedMessage>, _> = match bytes.trim_ascii_start().first() {
+            Some(b'[') => serde_json::from_slice(bytes),
+            _ => serde_json::from_slice(bytes).map(|Saved { messages }| messages),
+        };
+        let saved = saved.map_err(|error| format!("no conversation: {error}"))?;
+        let messages = saved.into_iter().map(|message| Message::new(message.role, message.content));
         Ok(Conversation { messages: messages.collect(), has_news: false })
     }
 }
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(said(&loaded), said(&conversation));
         fs::remove_file(&path).unwrap();
         assert!(Conversation::load(&path).unwrap_err().contains("chat.json"));
-        for wrong in ["", "[]", "{}", r#"{"messages": [{"role": "user"}]}"#, "\u{0}"] {
+        for wrong in ["", "[1]", "{}", r#"{"messages": [{"role": "user"}]}"#, "\u{0}"] {
             fs::write(&other, wrong).unwrap();
             assert!(Conversation::load(&other).unwrap_err().contains("no conversation"), "{wrong}");
         }
