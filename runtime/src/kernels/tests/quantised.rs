@@ -273,8 +273,7 @@ fn tiles_hold_the_numbers_of_blocks() {
         x[at(inputs - 1, rows - 1, rows)] = f32::NAN;
         let mut blocks = vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
         quantised::round(Encoding::Bytes, &x, rows, 0, &mut blocks);
-        let mut tiles = vec![<RoundedTile as bytemuck::Zeroable>::zeroed(); rounded_tiles(inputs, rows)];
-        quantised::round_tiles(&x, inputs, rows, 0, &mut tiles);
+        let tiles = round_tiles(Kernels::detect(), &x, inputs, rows);
         let of_row = rounded_tiles(inputs, 1);
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
             let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);
