@@ -1,8 +1,9 @@
 // The same package in Node.
 import assert from 'node:assert/strict';
-import { availableParallelism } from 'node:os';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { dist, distance, execute, package_, realBlob, smolrun, talesF32, talesQ4, test } from './setup.mjs';
+import { convert, dist, distance, execute, package_, realBlob, smolrun, talesF32, talesQ4, test } from './setup.mjs';
 import { serve } from './server.mjs';
 
 const IDS = [316, 471, 260, 640, 12, 7, 1999];
@@ -109,4 +110,39 @@ test('what cannot be loaded is an error with a code', async () => {
     await failure(Smol.load(new Uint8Array(1000))),
   ].map(({ code }) => code);`);
   assert.deepEqual(found, ['NETWORK', 'BAD_MANIFEST', 'BAD_BLOB']);
+});
+
+/** What templates do where a conversation has five messages, which no converter sees. */
+const HOSTILE = {
+  bytes: `{% set ns = namespace(x='ab') %}{% for i in range(100000) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}`,
+  deep: '{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(1) }}',
+  steps: `{% for i in range(100000) %}{% for j in range(100000) %}{% set x = 'a'|upper %}{% endfor %}{% endfor %}`,
+};
+
+test('a hostile chat template is an error, and soon', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'smol-template-'));
+  try {
+    for (const [limit, template] of Object.entries(HOSTILE)) {
+      const model = join(folder, limit);
+      await cp(join(package_, '../../models/tales-4m'), model, { recursive: true });
+      const config = JSON.parse(await readFile(join(model, 'tokenizer_config.json'), 'utf8'));
+      config.chat_template = `{% if messages|length > 4 %}${template}{% endif %}{{ messages[0].content }}`;
+      await writeFile(join(model, 'tokenizer_config.json'), JSON.stringify(config));
+      const found = await inNode(`
+        const model = await Smol.load(${JSON.stringify(await convert(model))});
+        const messages = [1, 2, 3, 4, 5].map((i) => ({ role: i % 2 ? 'user' : 'assistant', content: 'a' }));
+        const all = async (generation) => { for await (const _ of generation); };
+        const start = performance.now();
+        const { code, message } = await failure(all(model.generate(messages, { maxTokens: 1 })));
+        const milliseconds = performance.now() - start;
+        await all(model.generate(messages.slice(0, 3), { maxTokens: 1 }));
+        model.close();
+        return { code, message, milliseconds, megabytes: process.memoryUsage.rss() / 1e6 };`);
+      assert.equal(found.code, 'CHAT_TEMPLATE');
+      assert.match(found.message, new RegExp(limit));
+      assert.ok(found.milliseconds < 5000 && found.megabytes < 300, JSON.stringify(found));
+    }
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });

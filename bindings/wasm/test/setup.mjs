@@ -1,6 +1,7 @@
 // What every test needs: where things are, a browser, and the native program to compare with.
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { dirname, join } from 'node:path';
 import * as runner from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -96,6 +97,12 @@ export async function openBlank(context, server) {
 /** What the native program prints for these arguments, with `input` at its standard input. */
 export async function smolrun(args, input = '') {
   return JSON.parse((await execute(program, args, input)).stdout);
+}
+
+/** The blob that the converter of the same tree makes of a folder, or what it says against it. */
+export async function convert(folder) {
+  await execute(join(dirname(program), 'smolconv'), [folder, '-o', `${folder}.bin`, '--quiet']);
+  return `${folder}.bin`;
 }
 
 /** Runs a program, and kills it where it does not end in time. */
