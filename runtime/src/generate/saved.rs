@@ -174,7 +174,7 @@ impl Session {
             ),
             (
                 rounded == 0 || self.fast() != Fast::NoBf16,
-                "a fast session rounded its keys and values, and the blob has no matrix to do that with"
+                "a fast session rounded its keys and values, and here is no matrix to do that with"
                     .to_owned(),
             ),
             (count <= limit, format!("{count} tokens are more than the context's {limit}")),
