@@ -226,10 +226,10 @@ pub(crate) struct GenerateArgs {
     pub(crate) overflow: OverflowArg,
     /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
     ///
-    /// For speed where the processor has such a unit and the blob's matrices are bf16; else everything is exact
-    /// all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and
-    /// generating never is. An output of a matrix moves by at most 2^-8 of the sum of its products' magnitudes (a little
-    /// more for sums in another order). The result does not depend on threads; it does on the unit, and on how a prompt
+    /// For speed where the processor has such a unit and the blob's matrices are bf16, or has AMX and they are quantized; else
+    /// everything is exact all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and
+    /// generating never is. An output of a matrix moves by at most 2^-8 of the sum of its products' magnitudes, 2^-7
+    /// where it is quantized (a little more for sums in another order). The result does not depend on threads; it does on the unit, and on how a prompt
     /// is split.
     #[arg(long)]
     pub(crate) fast: bool,

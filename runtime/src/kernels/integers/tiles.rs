@@ -65,6 +65,26 @@ impl Product<'_, Avx512<true>> {
             false => &[],
         })
     }
+
+    /// Has a share of such codes read while others are multiplied.
+    #[inline(always)]
+    fn prefetch(&self, codes: [&[Group]; 2], first: usize, count: usize) {
+        for codes in codes {
+            for group in codes.iter().skip(first).take(count) {
+                self.simd.prefetch(group);
+            }
+        }
+    }
+
+    /// Multiplies all sums of a pair of panels by the scales of their rows.
+    #[inline(always)]
+    fn scale(&self, panels: &[QuantisedPanel<'_>; 2], y: &mut [[f32; LANES]]) {
+        for (y, panel) in y.chunks_exact_mut(self.rows).zip(panels) {
+            for y in y {
+                self.store(panel, self.simd.load(y), y);
+            }
+        }
+    }
 }
 
 /// `w x` for `x`: `[rows/16, rounded up][blocks]`.
@@ -77,7 +97,7 @@ struct Tiles<'a> {
 impl Tiles<'_> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let Product { simd, w, rows, .. } = self.product;
+        let Product { w, rows, .. } = self.product;
         let mut values = Aligned([[Tile::zeroed(); 2]; DEPTH]);
         let mut products = Aligned([[[[0.0; LANES]; TILE_ROWS]; 2]; 2]);
         for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
@@ -91,17 +111,12 @@ impl Tiles<'_> {
                 let runs = self.x.chunks_exact(w.blocks());
                 let share = next[0].len().div_ceil(runs.len());
                 for (i, x) in runs.enumerate() {
-                    let soon = next.iter().flat_map(|codes| codes.iter().skip(i * share).take(share));
-                    soon.for_each(|codes| simd.prefetch(codes));
+                    self.product.prefetch(next, i * share, share);
                     let run = Run { first: i * TILE_ROWS, x: &x[start..], start };
                     self.some_rows(&panels, values, &run, &mut products, y);
                 }
             }
-            for (y, panel) in y.chunks_exact_mut(rows).zip(&panels) {
-                for y in y {
-                    self.product.store(panel, simd.load(y), y);
-                }
-            }
+            self.product.scale(&panels, y);
         }
     }
 
@@ -231,8 +246,7 @@ impl Rounded<'_> {
                 let runs = self.x.chunks(2 * w.blocks());
                 let share = next[0].len().div_ceil(runs.len());
                 for (i, x) in runs.enumerate() {
-                    let soon = next.iter().flat_map(|codes| codes.iter().skip(i * share).take(share));
-                    soon.for_each(|codes| simd.prefetch(codes));
+                    self.product.prefetch(next, i * share, share);
                     // An odd last run comes twice: the copy has no place in `y`.
                     let x = [0, x.len() - w.blocks()].map(|run| &x[run + start..][..count]);
                     let sums = self.registers.block(x, [&values.0[0][..count], &values.0[1][..count]]);
@@ -244,11 +258,7 @@ impl Rounded<'_> {
                     }
                 }
             }
-            for (y, panel) in y.chunks_exact_mut(rows).zip(&panels) {
-                for y in y {
-                    self.product.store(panel, simd.load(y), y);
-                }
-            }
+            self.product.scale(&panels, y);
         }
     }
 
