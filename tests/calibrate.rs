@@ -1,5 +1,6 @@
 //! Matrices quantised by what their inputs are: against all codes there are, and in whole blobs.
 
+use std::ffi::OsStr;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -290,8 +291,8 @@ fn smollm2_135m_in_q3_fits_70_megabytes_and_still_answers() {
     assert!(found.agreement() > 0.81, "{}", found.agreement());
     let (same, tokens) = chat_agreement(q3.model());
     assert!(same * 100 >= tokens * 70, "{same} of {tokens}"); // in q8 all but one
-    let answer =
-        run("smolrun", &[blob.as_os_str(), "--chat".as_ref(), "What is the capital of France?".as_ref()]);
+    let ask = ["--chat", "What is the capital of France?", "--temperature", "0"].map(OsStr::new);
+    let answer = run("smolrun", &[&[blob.as_os_str()][..], &ask].concat());
     assert!(answer.stdout.contains("Paris"), "{answer:?}");
 }
 
