@@ -173,7 +173,7 @@ class Smolrun:
     def __init__(self, args, isa=None):
         self.program, self.env, self.work = args.smolrun, {}, args.work
         if not args.smolrun.exists() or not args.smolconv.exists():
-            raise Failed(f"{args.smolrun}, {args.smolconv}: not there; cargo build --release -p smolrun -p smolconv")
+            raise Failed(f"{args.smolrun}, {args.smolconv}: not there; cargo build --release --bins")
         for dtype in self.dtypes:
             blob = self.model(dtype)
             make(blob, [args.smolconv], [args.smolconv, args.model, "--dtype", dtype, "--force", "-o", blob])

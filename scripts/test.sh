@@ -12,7 +12,7 @@ readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
 readonly real_model=smollm2-135m-instruct
 # Line coverage is asked of the libraries; the programs' own files are covered by running the programs, and what only
 # benchmarks call by nothing.
-readonly not_library='(^|/)(tests|benches|examples)/|runtime/src/bench\.rs|/src/bin/|convert/src/main\.rs|/\.cargo/|/rustc/'
+readonly not_library='(^|/)(tests|benches|examples)/|runtime/src/bench\.rs|(^|/)cli/src/|convert/src/main\.rs|/\.cargo/|/rustc/'
 
 step() { printf '\n== %s\n' "$*" >&2; }
 

@@ -84,7 +84,6 @@ mod tests {
         assert_eq!(one_line("שלום 'a\" \\"), "שלום 'a\" \\");
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn json_means_the_same_and_is_harmless() {
         let text: String = harmful().chain("é\"\\".chars()).collect();
