@@ -13,6 +13,7 @@ use crate::sampling::SamplingArgs;
 /// The continuation goes to standard output as it is generated, everything else to standard error.
 #[derive(Debug, Parser)]
 #[command(
+    name = "smolrun",
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
