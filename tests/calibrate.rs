@@ -274,7 +274,7 @@ fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
-/// On all of the text KL is 0.083 and perplexity 8.2 % higher: see `docs/quantisation.md`. (`q4` takes as long, and differs
+/// On all of the text KL is 0.083 and perplexity 8.2 % higher: see `docs/quantization.md`. (`q4` takes as long, and differs
 /// in which matrices have how many bits.)
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]

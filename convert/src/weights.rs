@@ -147,7 +147,7 @@ impl fmt::Display for Keep {
     }
 }
 
-/// What [`Mix::Q4`] makes of a matrix: see `docs/quantisation.md`.
+/// What [`Mix::Q4`] makes of a matrix: see `docs/quantization.md`.
 fn in_q4(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
     let is_at_an_end = binding.layer.is_some_and(|layer| layer < 2) || binding.layer == last;
     match binding.kind {
@@ -160,7 +160,7 @@ fn in_q4(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
     }
 }
 
-/// What [`Mix::Q3`] makes of a matrix: see `docs/quantisation.md`.
+/// What [`Mix::Q3`] makes of a matrix: see `docs/quantization.md`.
 fn in_q3(binding: &Binding, last: Option<u32>, is_tied: bool) -> Dtype {
     let layers = last.map_or(0, |last| last + 1);
     let middle = layers / 3..layers - layers / 3;

@@ -127,7 +127,7 @@ struct Target<'a> {
     recipe: Recipe,
 }
 
-/// How a kind of matrix is best calibrated: see `docs/quantisation.md`.
+/// How a kind of matrix is best calibrated: see `docs/quantization.md`.
 struct Recipe {
     /// How many times the mean over first tokens counts that over all.
     firsts: f32,
