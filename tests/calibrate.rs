@@ -10,7 +10,7 @@ use smol_tests::common::{
     data, run, tales,
 };
 use smolconv::Mix;
-use smolconv::quantise::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
+use smolconv::quantize::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
 use smolrun::Kernels;
 use smolrun::format::Dtype;
 

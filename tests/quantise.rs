@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use smol_tests::common::Quantised;
 use smol_tests::common::counting::Random;
-use smolconv::quantise::{Codes, Loss, Quantiser, Scratch};
+use smolconv::quantize::{Codes, Loss, Quantiser, Scratch};
 use smolrun::format::Dtype;
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];

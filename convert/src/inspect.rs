@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use smolrun::format::{Config, Dtype, Layout, NO_LAYER, Section};
 use smolrun::terminal;
 
+use crate::checkpoint::binding::section_name;
 use crate::error::{Error, Result};
-use crate::metadata::hex;
-use crate::verify::open;
-use crate::weights;
+use crate::files::hex;
+use crate::write::verify::open;
 
 /// Header, config, sections and metadata of the blob at `path`.
 pub fn inspect(path: &Path) -> Result<Value> {
@@ -89,7 +89,7 @@ fn section(section: &Section, metadata: &Value) -> Value {
 fn error(section: &Section, metadata: &Value, name: &str) -> Value {
     let Some(kind) = section.kind else { return Value::Null };
     let layer = section.entry.layer;
-    let section = weights::name(kind, (layer != NO_LAYER).then_some(layer));
+    let section = section_name(kind, (layer != NO_LAYER).then_some(layer));
     let records = metadata["quantisation"]["sections"].as_array();
     let record = records.into_iter().flatten().find(|record| record["section"] == section.as_str());
     record.map_or(Value::Null, |record| record[name].clone())
