@@ -9,7 +9,7 @@ use smol_tests::common::counting::{Counting, Memory, Random};
 use smol_tests::common::gguf::{Gguf, Value};
 use smol_tests::common::{self, TempDir, TensorDtype};
 use smolconv::checkpoint::{self, Checkpoint, tensor_map};
-use smolconv::quantize::{Codes, Quantiser, matrix};
+use smolconv::quantize::{Codes, Quantizer, matrix};
 use smolconv::source::{Source, check};
 use smolconv::tokenizer;
 use smolconv::write::pack;
@@ -107,11 +107,11 @@ fn exercise(options: &Options, compiles: bool) -> smolconv::Result<()> {
     check::check(&source, &in_bf16, &Progress::new(true))?;
     for binding in &bindings {
         let codes = Codes::of(Dtype::Q4).filter(|_| binding.kind.is_matrix());
-        let quantiser = codes.and_then(|codes| Quantiser::new(codes, binding.columns(), None));
+        let quantizer = codes.and_then(|codes| Quantizer::new(codes, binding.columns(), None));
         for piece in pack::pieces(binding) {
             pack::pack(&source, binding, piece.clone())?;
-            if let Some(quantiser) = &quantiser {
-                matrix::quantise(&source, binding, quantiser, piece)?;
+            if let Some(quantizer) = &quantizer {
+                matrix::quantize(&source, binding, quantizer, piece)?;
             }
         }
     }

@@ -32,16 +32,16 @@ impl Options {
 
     /// Where the blob goes, if nothing is wrong with the options.
     fn target(&self) -> Result<Target> {
-        self.check_calibration(self.weights.quantises())?;
+        self.check_calibration(self.weights.quantizes())?;
         let target = Target::new(&self.out, self.force)?;
         temp_file::prepare(&target)?;
         Ok(target)
     }
 
     /// A text to calibrate on must not be given in vain.
-    fn check_calibration(&self, quantises: bool) -> Result<()> {
+    fn check_calibration(&self, quantizes: bool) -> Result<()> {
         match self.calibration {
-            Calibration::BuiltIn | Calibration::Text(_) if !quantises => {
+            Calibration::BuiltIn | Calibration::Text(_) if !quantizes => {
                 let expected = "expected matrices to quantise (--dtype q8, q4 or q3, or --keep)";
                 Err(Error::Options { problem: format!("--calibrate: {expected}, found none") })
             }
@@ -105,14 +105,14 @@ struct Texts {
 impl Texts {
     fn read(options: &Options, bindings: &[Binding]) -> Result<Texts> {
         let Options { weights, calibration, report, .. } = options;
-        let quantises = is_quantised(bindings);
-        options.check_calibration(quantises)?;
-        let calibration = if quantises { calibration.text(weights)? } else { None };
+        let quantizes = is_quantized(bindings);
+        options.check_calibration(quantizes)?;
+        let calibration = if quantizes { calibration.text(weights)? } else { None };
         Ok(Texts { calibration, report: report.as_deref().map(Text::read).transpose()? })
     }
 }
 
-fn is_quantised(bindings: &[Binding]) -> bool {
+fn is_quantized(bindings: &[Binding]) -> bool {
     bindings.iter().any(|binding| binding.dtype.code_bits().is_some())
 }
 
@@ -146,8 +146,8 @@ struct Work<'a> {
 impl Work<'_> {
     /// Writes the blob.
     fn write(&self, bindings: Vec<Binding>, mut metadata: Metadata, texts: &Texts) -> Result<Summary> {
-        if is_quantised(&bindings) {
-            metadata.quantised_as(&self.options.weights);
+        if is_quantized(&bindings) {
+            metadata.quantized_as(&self.options.weights);
         }
         let needs_exact = texts.calibration.is_some() || texts.report.is_some();
         let exact = needs_exact.then(|| self.exact(&metadata)).transpose()?;
@@ -156,7 +156,7 @@ impl Work<'_> {
         }
         let mut calibrated = calibration::Sections::new();
         if let (Some(text), Some(exact)) = (&texts.calibration, &exact) {
-            calibrated = calibration::quantise(self.source, &bindings, &exact.model, text, self.progress)?;
+            calibrated = calibration::quantize(self.source, &bindings, &exact.model, text, self.progress)?;
             metadata.calibrated_on(text);
         }
         let mut sections = self.sections(bindings, calibrated, metadata);

@@ -85,7 +85,7 @@ fn section(section: &Section, metadata: &Value) -> Value {
     })
 }
 
-/// What the metadata says that a quantised section lost, null of others.
+/// What the metadata says that a quantized section lost, null of others.
 fn error(section: &Section, metadata: &Value, name: &str) -> Value {
     let Some(kind) = section.kind else { return Value::Null };
     let layer = section.entry.layer;
@@ -142,7 +142,7 @@ fn is_table(value: &Value) -> bool {
 }
 
 /// A string as it is but for what a blob could play tricks on a terminal with; an object as its names and values, without
-/// tables: that of quantised sections is a column of the sections'.
+/// tables: that of quantized sections is a column of the sections'.
 fn one_line(value: &Value) -> String {
     match value {
         Value::String(string) => terminal::one_line(string).into_owned(),

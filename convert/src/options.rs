@@ -21,7 +21,7 @@ pub struct Options {
     pub lora: Option<PathBuf>,
     /// What matrices are stored as.
     pub weights: Weights,
-    /// The text that quantised ones are to lose little on.
+    /// The text that quantized ones are to lose little on.
     pub calibration: Calibration,
     /// A text on which the blob is compared with its checkpoint; what comes of it is in the blob's metadata.
     pub report: Option<PathBuf>,
@@ -104,10 +104,10 @@ impl Weights {
         Weights { mix: Mix::F32, keep: vec![Keep { pattern: "*".into(), dtype }] }
     }
 
-    /// Whether any matrix may become a quantised one.
-    pub fn quantises(&self) -> bool {
-        let is_quantised = matches!(self.mix, Mix::Q8 | Mix::Q4 | Mix::Q3);
-        is_quantised || self.keep.iter().any(|keep| keep.dtype.code_bits().is_some())
+    /// Whether any matrix may become a quantized one.
+    pub fn quantizes(&self) -> bool {
+        let is_quantized = matches!(self.mix, Mix::Q8 | Mix::Q4 | Mix::Q3);
+        is_quantized || self.keep.iter().any(|keep| keep.dtype.code_bits().is_some())
     }
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for Keep {
     }
 }
 
-/// Which text the errors of quantised matrices are measured on.
+/// Which text the errors of quantized matrices are measured on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Calibration {
     /// The one that comes with this program for [`Mix::Q4`] and [`Mix::Q3`], none for others.

@@ -1,4 +1,4 @@
-//! What the codes of a quantised dtype stand for, and which of these values is nearest to a number.
+//! What the codes of a quantized dtype stand for, and which of these values is nearest to a number.
 
 use smolrun::format::{BLOCK, Dtype};
 
@@ -35,7 +35,7 @@ enum Values {
 
 impl Codes {
     /// The codes of `dtype`, those of `q4` and `q3` with the values of [`GAUSSIAN_16`] and [`GAUSSIAN_8`]; `None` where it
-    /// is not quantised.
+    /// is not quantized.
     pub fn of(dtype: Dtype) -> Option<Codes> {
         match dtype {
             Dtype::Q8 => Some(Codes::whole(dtype, -127, 127, 0)), // -128 would have no counterpart
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_not_quantised() {
+    fn numbers_are_not_quantized() {
         assert!(
             [Dtype::U8, Dtype::U32, Dtype::F32, Dtype::Bf16].iter().all(|&dtype| Codes::of(dtype).is_none())
         );

@@ -5,34 +5,34 @@ use std::ops::Range;
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 
-use super::{Calibrated, Loss, Quantiser, Scratch};
+use super::{Calibrated, Loss, Quantizer, Scratch};
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::rows::Rows;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::source::Source;
 
-/// The bytes of one of a quantised section's [`pieces`], and what its numbers lost.
-pub fn quantise(
+/// The bytes of one of a quantized section's [`pieces`], and what its numbers lost.
+pub fn quantize(
     source: &Source,
     binding: &Binding,
-    quantiser: &Quantiser,
+    quantizer: &Quantizer,
     piece: Range<usize>,
 ) -> Result<(Vec<u8>, Loss)> {
-    let panel_len = quantiser.layout().panel_len;
+    let panel_len = quantizer.layout().panel_len;
     let mut packed = vec![0; piece.len() * panel_len];
     let panels = packed.par_chunks_exact_mut(panel_len).zip(piece);
     let memory = <(Rows, Scratch)>::default;
     let losses = panels.map_init(memory, |(rows, scratch), (panel, index)| {
         let values = rows.values(source, binding.panel_rows(index))?;
-        Ok(quantiser.quantise(values, scratch, panel))
+        Ok(quantizer.quantize(values, scratch, panel))
     });
     let losses: Vec<Loss> = losses.collect::<Result<_>>()?; // in the order of the panels
     Ok((packed, losses.into_iter().sum()))
 }
 
-/// The bytes of all panels of a quantised section whose inputs are known, and what it lost.
-pub fn quantise_calibrated(
+/// The bytes of all panels of a quantized section whose inputs are known, and what it lost.
+pub fn quantize_calibrated(
     source: &Source,
     binding: &Binding,
     calibrated: &Calibrated,
@@ -49,7 +49,7 @@ pub fn quantise_calibrated(
             let values = rows.values(source, binding.panel_rows(index))?;
             numbers[..values.len()].copy_from_slice(values);
         }
-        let loss = calibrated.quantise(numbers, packed);
+        let loss = calibrated.quantize(numbers, packed);
         progress.add(packed.len() as u64);
         Ok(loss)
     });

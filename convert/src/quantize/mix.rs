@@ -122,7 +122,7 @@ fn parts<'a>(binding: &Binding<'a>) -> Vec<Binding<'a>> {
     parts
 }
 
-/// Joins what [`split_off_rare`] has split where neighbours became of one dtype.
+/// Joins what [`split_off_rare`] has split where neighbors became of one dtype.
 fn join_alike(bindings: Vec<Binding>) -> Vec<Binding> {
     let mut joined: Vec<Binding> = Vec::with_capacity(bindings.len());
     for mut binding in bindings {
@@ -155,7 +155,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
-/// matrix is of floats that have more, or cannot be of bf16. Quantised ones have not: their steps are wider than `bf16`'s.
+/// matrix is of floats that have more, or cannot be of bf16. Quantized ones have not: their steps are wider than `bf16`'s.
 fn about_as_precise(bindings: &[Binding]) -> Dtype {
     let mut matrices = bindings.iter().filter(|binding| binding.kind.is_matrix());
     let is_precise = |binding: &Binding| {

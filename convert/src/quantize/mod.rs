@@ -1,4 +1,4 @@
-//! Numbers to quantised panels, with the least squared error: see "Quantised panels" in `format-spec.md`.
+//! Numbers to quantized panels, with the least squared error: see "Quantised panels" in `format-spec.md`.
 //!
 //! All sums are in f32 or f64 in a fixed order, so that the bytes do not depend on threads or processors.
 
@@ -25,7 +25,7 @@ use self::row::Row;
 
 /// Makes the panels of one matrix.
 #[derive(Clone, Debug)]
-pub struct Quantiser {
+pub struct Quantizer {
     codes: Codes,
     layout: QuantisedPanels,
     columns: usize,
@@ -39,22 +39,22 @@ pub struct Scratch {
     row: Row,
 }
 
-impl Quantiser {
+impl Quantizer {
     /// For a matrix of so many columns, whose squared errors are counted `importance` times, for each column a finite
     /// number from 0, or all alike. `None` where a panel's bytes do not fit the memory.
     ///
     /// # Panics
     /// If `importance` is not of `columns` numbers.
-    pub fn new(codes: Codes, columns: usize, importance: Option<&[f32]>) -> Option<Quantiser> {
+    pub fn new(codes: Codes, columns: usize, importance: Option<&[f32]>) -> Option<Quantizer> {
         let layout = QuantisedPanels::new(codes.dtype(), columns)?;
         let importance = match importance {
             None => vec![1.0; columns],
-            Some(importance) => normalised(importance),
+            Some(importance) => normalized(importance),
         };
         assert_eq!(importance.len(), columns);
         let mut blocks = vec![[0.0; BLOCK]; layout.blocks];
         blocks.as_flattened_mut()[..columns].copy_from_slice(&importance);
-        Some(Quantiser { codes, layout, columns, importance: blocks })
+        Some(Quantizer { codes, layout, columns, importance: blocks })
     }
 
     /// What lies where in the section.
@@ -73,13 +73,13 @@ impl Quantiser {
 
     /// Fills `panel`, which is zero and of `panel_len` bytes, with `numbers`, at most 16 rows of finite ones; the panel's
     /// other rows are of zeroes.
-    pub fn quantise(&self, numbers: &[f32], scratch: &mut Scratch, panel: &mut [u8]) -> Loss {
+    pub fn quantize(&self, numbers: &[f32], scratch: &mut Scratch, panel: &mut [u8]) -> Loss {
         let Scratch { row } = scratch;
         let mut panel = Panel::new(self.layout, self.codes.dtype(), panel);
         let mut loss = Loss::default();
         let rows = numbers.chunks_exact(self.columns).chain(std::iter::repeat(&[][..]));
         for (index, numbers) in rows.take(PANEL).enumerate() {
-            row.quantise(&self.codes, numbers, &self.importance);
+            row.quantize(&self.codes, numbers, &self.importance);
             panel.put(index, row, &self.codes);
             loss += row.loss(numbers);
         }
@@ -88,12 +88,12 @@ impl Quantiser {
 }
 
 /// Brings the largest to 1.
-fn normalised(importance: &[f32]) -> Vec<f32> {
+fn normalized(importance: &[f32]) -> Vec<f32> {
     let largest = importance.iter().fold(0.0, |largest: f32, &number| largest.max(number));
     importance.iter().map(|number| if largest > 0.0 { number / largest } else { 1.0 }).collect()
 }
 
-/// What a matrix lost when it was quantised.
+/// What a matrix lost when it was quantized.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss {
     /// The sum of the squared differences.

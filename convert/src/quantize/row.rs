@@ -7,7 +7,7 @@ use super::Loss;
 use super::block::Block;
 use super::codes::Codes;
 
-/// A quantised row, and memory on the way to it.
+/// A quantized row, and memory on the way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     /// What all block scales are multiplied with.
@@ -21,10 +21,10 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Quantises `numbers`, which are finite, as many as fit the blocks of `importance`: numbers from 0 to 1, and 0 where
+    /// Quantizes `numbers`, which are finite, as many as fit the blocks of `importance`: numbers from 0 to 1, and 0 where
     /// the last block is filled up.
-    pub(super) fn quantise(&mut self, codes: &Codes, numbers: &[f32], importance: &[[f32; BLOCK]]) {
-        let exponent = self.normalise(numbers, importance.len());
+    pub(super) fn quantize(&mut self, codes: &Codes, numbers: &[f32], importance: &[[f32; BLOCK]]) {
+        let exponent = self.normalize(numbers, importance.len());
         let blocks = || {
             self.numbers.iter().zip(importance).map(|(numbers, importance)| Block::new(numbers, importance))
         };
@@ -45,7 +45,7 @@ impl Row {
 
     /// Takes `numbers` divided by the power of two that brings the largest between 1 and 2, so that no square is too large
     /// or too small, and returns its exponent.
-    fn normalise(&mut self, numbers: &[f32], blocks: usize) -> i32 {
+    fn normalize(&mut self, numbers: &[f32], blocks: usize) -> i32 {
         let largest = numbers.iter().fold(0.0, |largest: f32, number| largest.max(number.abs()));
         let exponent = exponent(largest);
         let factor = power_of_two(-exponent);
@@ -57,7 +57,7 @@ impl Row {
         exponent
     }
 
-    /// How far the elements are from `numbers`, which were quantised.
+    /// How far the elements are from `numbers`, which were quantized.
     pub(super) fn loss(&self, numbers: &[f32]) -> Loss {
         let mut loss = [Loss::default(); BLOCK];
         let blocks = numbers.chunks(BLOCK).zip(&self.values).zip(&self.scales);

@@ -197,6 +197,6 @@ pub fn to_text(models: &[Model]) -> String {
 
 /// The models as a JSON array.
 pub fn to_json(models: &[Model]) -> String {
-    let json = serde_json::to_string_pretty(models).unwrap_or_default(); // plain records always serialise
+    let json = serde_json::to_string_pretty(models).unwrap_or_default(); // plain records always serialize
     json + "\n"
 }

@@ -79,7 +79,7 @@ enum TrailingSpace {
 fn compile_pattern(pattern: &str, trailing_space: TrailingSpace) -> Result<Vec<u8>, String> {
     let config = dense::Config::new().start_kind(StartKind::Anchored).match_kind(MatchKind::LeftmostFirst);
     let dfa = dense::Builder::new().configure(config).build(pattern).map_err(|error| error.to_string())?;
-    let table = Table::explore(&dfa)?.minimise();
+    let table = Table::explore(&dfa)?.minimize();
     let (classes, representatives) = table.byte_classes();
     let next = table.next.iter().flat_map(|row| representatives.iter().map(|&byte| row[byte]));
     let next: Option<Vec<u16>> = next.map(|state| u16::try_from(state).ok()).collect();
@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// The automaton with one state for each group of states that nothing can tell apart.
-    fn minimise(&self) -> Table {
+    fn minimize(&self) -> Table {
         let group = self.partition();
         let mut groups = Numbering::new([group[usize::from(DEAD)], group[self.start]]);
         let mut table = Table { start: groups.number(group[self.start]), accept: vec![], next: vec![] };

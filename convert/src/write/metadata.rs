@@ -31,12 +31,12 @@ pub struct Metadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
     #[serde(skip)]
-    quantisation: Option<Quantisation>,
+    quantization: Option<Quantization>,
 }
 
 /// What was asked for.
 #[derive(Clone, Serialize)]
-struct Quantisation {
+struct Quantization {
     dtype: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keep: Vec<String>,
@@ -49,21 +49,21 @@ struct Quantisation {
 struct Complete<'a> {
     #[serde(flatten)]
     metadata: &'a Metadata,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quantisation: Option<Outcome<'a>>,
+    #[serde(rename = "quantisation", skip_serializing_if = "Option::is_none")]
+    quantization: Option<Outcome<'a>>,
 }
 
 /// What was asked for, and what came of it.
 #[derive(Serialize)]
 struct Outcome<'a> {
     #[serde(flatten)]
-    quantisation: &'a Quantisation,
-    sections: &'a [QuantisedSection],
+    quantization: &'a Quantization,
+    sections: &'a [QuantizedSection],
 }
 
-/// A quantised section.
+/// A quantized section.
 #[derive(Serialize)]
-pub struct QuantisedSection {
+pub struct QuantizedSection {
     section: String,
     dtype: &'static str,
     relative_error: f64,
@@ -72,10 +72,10 @@ pub struct QuantisedSection {
     output_error: Option<f64>,
 }
 
-impl QuantisedSection {
+impl QuantizedSection {
     /// The section of `binding`, which lost `loss`.
-    pub fn new(binding: &Binding, loss: Loss) -> QuantisedSection {
-        QuantisedSection {
+    pub fn new(binding: &Binding, loss: Loss) -> QuantizedSection {
+        QuantizedSection {
             section: section_name(binding.kind, binding.layer),
             dtype: binding.dtype.name(),
             relative_error: loss.relative_error(),
@@ -115,21 +115,21 @@ impl Metadata {
             sources,
             generation,
             report: None,
-            quantisation: None,
+            quantization: None,
         }
     }
 
-    /// Some matrices are quantised, of those of `weights`.
-    pub fn quantised_as(&mut self, weights: &Weights) {
+    /// Some matrices are quantized, of those of `weights`.
+    pub fn quantized_as(&mut self, weights: &Weights) {
         let Weights { mix, keep } = weights;
         let keep = keep.iter().map(ToString::to_string).collect();
-        self.quantisation = Some(Quantisation { dtype: mix.name(), keep, calibration: None });
+        self.quantization = Some(Quantization { dtype: mix.name(), keep, calibration: None });
     }
 
     /// They were so for the least error on `text`.
     pub fn calibrated_on(&mut self, text: &Text) {
-        if let Some(quantisation) = &mut self.quantisation {
-            quantisation.calibration = Some(SourceRecord::new(&text.path, text.text.as_bytes()));
+        if let Some(quantization) = &mut self.quantization {
+            quantization.calibration = Some(SourceRecord::new(&text.path, text.text.as_bytes()));
         }
     }
 
@@ -138,11 +138,11 @@ impl Metadata {
         self.report = Some(report.clone());
     }
 
-    /// The section's bytes in a blob with these quantised sections.
-    pub fn to_json(&self, sections: &[QuantisedSection]) -> Vec<u8> {
-        let quantisation = self.quantisation.as_ref();
-        let quantisation = quantisation.map(|quantisation| Outcome { quantisation, sections });
-        let complete = Complete { metadata: self, quantisation };
-        serde_json::to_vec(&complete).unwrap_or_default() // plain records under string keys always serialise
+    /// The section's bytes in a blob with these quantized sections.
+    pub fn to_json(&self, sections: &[QuantizedSection]) -> Vec<u8> {
+        let quantization = self.quantization.as_ref();
+        let quantization = quantization.map(|quantization| Outcome { quantization, sections });
+        let complete = Complete { metadata: self, quantization };
+        serde_json::to_vec(&complete).unwrap_or_default() // plain records under string keys always serialize
     }
 }

@@ -1,5 +1,5 @@
 //! Tensor bytes to panels: sixteen rows side by side, `[out/16][in][16]`; of bf16, the numbers of two columns lie
-//! together, `[out/16][in/2][16][2]`; quantised ones are made by `quantise`.
+//! together, `[out/16][in/2][16][2]`; quantized ones are made by `quantize`.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
     if binding.arrangement == Arrangement::Vector {
         return std::iter::once(0..1).collect();
     }
-    let quantised = QuantisedPanels::new(binding.dtype, binding.columns());
-    let panel_len = quantised.map_or(binding.columns() * PANEL * size_of::<f32>(), |panels| panels.panel_len);
+    let quantized = QuantisedPanels::new(binding.dtype, binding.columns());
+    let panel_len = quantized.map_or(binding.columns() * PANEL * size_of::<f32>(), |panels| panels.panel_len);
     let step = (CHUNK_LEN / panel_len).max(1);
     let panels = binding.panels();
     (0..panels).step_by(step).map(|start| start..panels.min(start + step)).collect()

@@ -81,7 +81,7 @@ pub(crate) fn weight_sections(
     vectors.into_iter().chain(matrices).map(move |binding| {
         let Binding { kind, layer, dtype, shape, .. } = binding;
         let content = match calibrated.remove(&(kind, layer)) {
-            Some(quantised) => Content::Calibrated(binding, quantised),
+            Some(quantized) => Content::Calibrated(binding, quantized),
             None => Content::Tensors(binding),
         };
         Section { spec: Spec { kind, layer, dtype, shape }, content }

@@ -10,15 +10,15 @@ use sha2::{Digest, Sha256};
 use smolrun::format::{Dtype, Entry, Header};
 
 use super::blocks::Blocks;
-use super::metadata::{Metadata, QuantisedSection};
+use super::metadata::{Metadata, QuantizedSection};
 use super::pack::{in_bf16, pack, pieces};
 use super::plan::{Plan, Spec};
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::quantize::calibration::Quantised;
-use crate::quantize::matrix::quantise;
-use crate::quantize::{Codes, Loss, Quantiser};
+use crate::quantize::calibration::Quantized;
+use crate::quantize::matrix::quantize;
+use crate::quantize::{Codes, Loss, Quantizer};
 use crate::source::Source;
 
 /// Bytes that are sent at a time of what is in memory already.
@@ -31,8 +31,8 @@ pub enum Content<'a> {
     Bytes(Vec<u8>),
     /// These tensors.
     Tensors(Binding<'a>),
-    /// These tensors, as they were quantised before.
-    Calibrated(Binding<'a>, Quantised),
+    /// These tensors, as they were quantized before.
+    Calibrated(Binding<'a>, Quantized),
     /// What is known once the tensors are packed: the last section, planned empty.
     Metadata(Box<Metadata>),
 }
@@ -85,7 +85,7 @@ pub fn write(
     let (sender, receiver) = sync_channel(1);
     thread::scope(|scope| {
         let writer = scope.spawn(move || Writer::new(file, plan)?.run(receiver, progress));
-        let packed = Packer { source, sender, quantised: Vec::new() }.send(sections);
+        let packed = Packer { source, sender, quantized: Vec::new() }.send(sections);
         let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread failed")));
         let file_len = written.map_err(Error::io(path))?;
         match packed {
@@ -120,8 +120,8 @@ type Sent = std::result::Result<(), Stop>;
 struct Packer<'a> {
     source: &'a Source,
     sender: SyncSender<Option<Piece>>,
-    /// The quantised sections so far.
-    quantised: Vec<QuantisedSection>,
+    /// The quantized sections so far.
+    quantized: Vec<QuantizedSection>,
 }
 
 impl Packer<'_> {
@@ -130,17 +130,17 @@ impl Packer<'_> {
             match &section.content {
                 Content::Bytes(bytes) => self.send_piece(index, Data::Bytes(bytes.clone()))?,
                 Content::Tensors(binding) => match Codes::of(binding.dtype) {
-                    Some(codes) => self.send_quantised(index, binding, codes)?,
+                    Some(codes) => self.send_quantized(index, binding, codes)?,
                     None => self.send_numbers(index, binding)?,
                 },
-                Content::Calibrated(binding, Quantised { bytes, loss }) => {
+                Content::Calibrated(binding, Quantized { bytes, loss }) => {
                     for piece in bytes.chunks(PIECE_LEN) {
                         self.send_piece(index, Data::Bytes(piece.to_vec()))?;
                     }
-                    self.quantised.push(QuantisedSection::new(binding, *loss));
+                    self.quantized.push(QuantizedSection::new(binding, *loss));
                 }
                 Content::Metadata(metadata) => {
-                    self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantised)))?;
+                    self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantized)))?;
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn send_quantised(&mut self, section: usize, binding: &Binding, codes: Codes) -> Sent {
+    fn send_quantized(&mut self, section: usize, binding: &Binding, codes: Codes) -> Sent {
         let columns = binding.columns();
         let too_many = || {
             Error::tensor(
@@ -167,15 +167,15 @@ impl Packer<'_> {
                 format!("columns: expected as many as memory holds, found {columns}"),
             )
         };
-        let quantiser = Quantiser::new(codes, columns, None).ok_or_else(too_many)?;
-        self.send_piece(section, Data::Bytes(quantiser.values()))?;
+        let quantizer = Quantizer::new(codes, columns, None).ok_or_else(too_many)?;
+        self.send_piece(section, Data::Bytes(quantizer.values()))?;
         let mut loss = Loss::default();
         for piece in pieces(binding) {
-            let (bytes, lost) = quantise(self.source, binding, &quantiser, piece)?;
+            let (bytes, lost) = quantize(self.source, binding, &quantizer, piece)?;
             loss += lost;
             self.send_piece(section, Data::Bytes(bytes))?;
         }
-        self.quantised.push(QuantisedSection::new(binding, loss));
+        self.quantized.push(QuantizedSection::new(binding, loss));
         Ok(())
     }
 

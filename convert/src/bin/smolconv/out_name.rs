@@ -9,7 +9,7 @@ use smolconv::Mix;
 /// What the names of a checkpoint's files end in, the longest first.
 const ENDS: [&str; 4] = [".safetensors.index.json", ".safetensors", ".gguf", ".json"];
 
-/// The name of the checkpoint, of its adapter and, where that is a quantised one, of the dtype, in this directory.
+/// The name of the checkpoint, of its adapter and, where that is a quantized one, of the dtype, in this directory.
 pub(crate) fn out_name(source: &Path, lora: Option<&Path>, mix: Mix) -> PathBuf {
     let dtype = matches!(mix, Mix::Q8 | Mix::Q4 | Mix::Q3).then(|| mix.name().into());
     let mut name = of_source(source);

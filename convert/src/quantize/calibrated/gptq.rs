@@ -11,7 +11,7 @@ use super::state::State;
 const FRACTIONS: [f32; 12] = [0.66, 0.70, 0.74, 0.78, 0.82, 0.86, 0.90, 0.94, 0.98, 1.02, 1.06, 1.10];
 
 /// Gives all blocks of some panels scales and values.
-pub(super) fn quantise(codes: &Codes, curvature: &Curvature, states: &mut [State]) {
+pub(super) fn quantize(codes: &Codes, curvature: &Curvature, states: &mut [State]) {
     for state in &mut *states {
         state.work.copy_from_slice(&state.numbers);
     }
@@ -37,7 +37,7 @@ pub(super) fn quantise(codes: &Codes, curvature: &Curvature, states: &mut [State
     }
 }
 
-/// How a block of sixteen rows is quantised.
+/// How a block of sixteen rows is quantized.
 struct Trial<'a> {
     codes: &'a Codes,
     /// Row k has what the errors of the block's columns before k leave to k.

@@ -1,4 +1,4 @@
-//! Numbers to quantised panels with the least error of a matrix's outputs, on inputs of which the second moments are
+//! Numbers to quantized panels with the least error of a matrix's outputs, on inputs of which the second moments are
 //! known.
 //!
 //! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ); then, a few
@@ -23,7 +23,7 @@ pub use self::curvature::Moments;
 use self::state::State;
 use super::panel::Panel;
 use super::row::Row;
-use super::{Loss, Quantiser};
+use super::{Loss, Quantizer};
 
 /// How long codes and scales are improved after the first choice.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub struct Effort {
 /// Makes the panels of one matrix whose inputs are known.
 #[derive(Debug)]
 pub struct Calibrated {
-    quantiser: Quantiser,
+    quantizer: Quantizer,
     curvature: Curvature,
     effort: Effort,
 }
@@ -46,39 +46,39 @@ impl Calibrated {
     /// Panels that are best made together, so that the moments are read once for all of them.
     pub const PANELS: usize = 4;
 
-    /// `None` where the moments are not finite, or all zero: `quantiser` alone is for those.
+    /// `None` where the moments are not finite, or all zero: `quantizer` alone is for those.
     ///
     /// # Panics
-    /// If the moments are not of the quantiser's columns.
+    /// If the moments are not of the quantizer's columns.
     pub fn new(
-        quantiser: Quantiser,
+        quantizer: Quantizer,
         moments: &Moments,
         effort: Effort,
         kernels: Kernels,
     ) -> Option<Calibrated> {
-        assert_eq!(moments.columns, quantiser.columns);
+        assert_eq!(moments.columns, quantizer.columns);
         assert_eq!(moments.numbers.len(), moments.columns * moments.columns);
-        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantiser, effort })
+        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, effort })
     }
 
     /// What lies where in the section.
     pub fn layout(&self) -> QuantisedPanels {
-        self.quantiser.layout
+        self.quantizer.layout
     }
 
     /// The bytes of the section before its panels.
     pub fn values(&self) -> Vec<u8> {
-        self.quantiser.values()
+        self.quantizer.values()
     }
 
     /// Fills `panels`, which are zero and of `panel_len` bytes each, with `numbers`, 16 rows of finite ones for each.
-    pub fn quantise(&self, numbers: &[f32], panels: &mut [u8]) -> Loss {
-        let Calibrated { quantiser: Quantiser { codes, layout, columns, importance }, curvature, effort } =
+    pub fn quantize(&self, numbers: &[f32], panels: &mut [u8]) -> Loss {
+        let Calibrated { quantizer: Quantizer { codes, layout, columns, importance }, curvature, effort } =
             self;
         let panel_rows = || numbers.chunks(PANEL * columns);
         let mut states: Vec<State> =
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
-        gptq::quantise(codes, curvature, &mut states);
+        gptq::quantize(codes, curvature, &mut states);
         for _ in 0..effort.rounds {
             scales::fit(curvature, &mut states);
             descent::gradient(curvature, &mut states);
@@ -95,7 +95,7 @@ impl Calibrated {
             let mut panel = Panel::new(*layout, codes.dtype(), bytes);
             for (lane, numbers) in numbers.chunks_exact(*columns).enumerate() {
                 if !state.take(lane, curvature, &mut row) {
-                    row.quantise(codes, numbers, importance);
+                    row.quantize(codes, numbers, importance);
                 }
                 panel.put(lane, &row, codes);
                 loss += row.loss(numbers);

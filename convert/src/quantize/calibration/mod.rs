@@ -1,6 +1,6 @@
-//! Matrices quantised for the least error of what they put out, on a text: see [`super::Calibrated`].
+//! Matrices quantized for the least error of what they put out, on a text: see [`super::Calibrated`].
 //!
-//! The model runs as its checkpoint has it, and every matrix is quantised by what its inputs were then, on its own: nothing
+//! The model runs as its checkpoint has it, and every matrix is quantized by what its inputs were then, on its own: nothing
 //! depends on the order of the matrices.
 
 mod samples;
@@ -13,9 +13,9 @@ use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use self::samples::Samples;
 use self::sums::Sums;
-use super::matrix::quantise_calibrated;
+use super::matrix::quantize_calibrated;
 use super::text::Text;
-use super::{Calibrated, Codes, Effort, Loss, Moments, Quantiser};
+use super::{Calibrated, Codes, Effort, Loss, Moments, Quantizer};
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -28,9 +28,9 @@ const MEMORY: u64 = 1 << 30;
 /// Columns whose moments may still be factored: 4 GB of numbers.
 const MOST_COLUMNS: usize = 16_384;
 
-/// A quantised section.
+/// A quantized section.
 #[derive(Clone, Debug)]
-pub struct Quantised {
+pub struct Quantized {
     /// All its bytes.
     pub bytes: Vec<u8>,
     /// What it lost.
@@ -38,11 +38,11 @@ pub struct Quantised {
 }
 
 /// Sections by kind and layer.
-pub type Sections = HashMap<(Kind, Option<u32>), Quantised>;
+pub type Sections = HashMap<(Kind, Option<u32>), Quantized>;
 
-/// Quantises those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
+/// Quantizes those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
 /// that has an output matrix beside it. `model` is the same model as its checkpoint has it.
-pub fn quantise(
+pub fn quantize(
     source: &Source,
     bindings: &[Binding],
     model: &Model,
@@ -59,14 +59,14 @@ pub fn quantise(
         let sums = observe(&mut session, &samples, targets, progress).map_err(failed)?;
         progress.start("quantising", targets.iter().map(Target::bytes).sum());
         for (target, observed) in targets.iter().zip(sums) {
-            let quantised = target.quantise(source, &observed, kernels, progress)?;
-            sections.insert((target.binding.kind, target.binding.layer), quantised);
+            let quantized = target.quantize(source, &observed, kernels, progress)?;
+            sections.insert((target.binding.kind, target.binding.layer), quantized);
         }
     }
     Ok(sections)
 }
 
-/// A matrix to be quantised.
+/// A matrix to be quantized.
 struct Target<'a> {
     binding: &'a Binding<'a>,
     codes: Codes,
@@ -100,7 +100,7 @@ impl Recipe {
 }
 
 impl<'a> Target<'a> {
-    /// `None` of what is not quantised, or has no inputs.
+    /// `None` of what is not quantized, or has no inputs.
     fn new(binding: &'a Binding<'a>, model: &Model) -> Result<Option<Target<'a>>> {
         let product = match binding.kind {
             Kind::EmbedTokens | Kind::EmbedTokensRare if model.config().tie_word_embeddings => Kind::LmHead,
@@ -124,25 +124,25 @@ impl<'a> Target<'a> {
         layout.map_or(0, |layout| (layout.panel_len * self.binding.panels()) as u64)
     }
 
-    fn quantise(
+    fn quantize(
         &self,
         source: &Source,
         observed: &Observed,
         kernels: Kernels,
         progress: &Progress,
-    ) -> Result<Quantised> {
+    ) -> Result<Quantized> {
         let Target { binding, codes, recipe, .. } = self;
-        let quantiser = Quantiser::new(codes.clone(), binding.columns(), None);
-        let calibrated = quantiser.and_then(|quantiser| {
-            Calibrated::new(quantiser, &observed.moments(recipe), recipe.effort, kernels)
+        let quantizer = Quantizer::new(codes.clone(), binding.columns(), None);
+        let calibrated = quantizer.and_then(|quantizer| {
+            Calibrated::new(quantizer, &observed.moments(recipe), recipe.effort, kernels)
         });
         let calibrated = calibrated.ok_or_else(|| {
             let problem = "expected inputs on the calibration text that are finite and not all zero, found others \
                            (--calibrate none does without)";
             Error::tensor(&binding.tensors[0].tensor.name, problem)
         })?;
-        let (panels, loss) = quantise_calibrated(source, binding, &calibrated, progress)?;
-        Ok(Quantised { bytes: [calibrated.values(), panels].concat(), loss })
+        let (panels, loss) = quantize_calibrated(source, binding, &calibrated, progress)?;
+        Ok(Quantized { bytes: [calibrated.values(), panels].concat(), loss })
     }
 }
 

@@ -1,4 +1,4 @@
-//! GGUF's quantised blocks as f32, with the roundings of its reference: each product and each sum is rounded once, in
+//! GGUF's quantized blocks as f32, with the roundings of its reference: each product and each sum is rounded once, in
 //! the order in which `gguf-py` does them. `tests/gguf.rs` compares every bit.
 
 use half::f16;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-/// How the numbers of a tensor are stored. The quantised ones are those of GGUF, under its names.
+/// How the numbers of a tensor are stored. The quantized ones are those of GGUF, under its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(non_camel_case_types)]
 pub enum Dtype {
@@ -37,7 +37,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Numbers in a block, the least that can be read by itself: 1 where nothing is quantised.
+    /// Numbers in a block, the least that can be read by itself: 1 where nothing is quantized.
     pub fn block_len(self) -> usize {
         match self {
             Dtype::Q4_0 | Dtype::Q4_1 | Dtype::Q5_0 | Dtype::Q5_1 | Dtype::Q8_0 => 32,
@@ -68,7 +68,7 @@ impl Dtype {
         !matches!(self, Dtype::Other(_))
     }
 
-    /// The numbers of the blocks in `bytes` as f32: exactly for what is not quantised, and with the roundings of GGUF's
+    /// The numbers of the blocks in `bytes` as f32: exactly for what is not quantized, and with the roundings of GGUF's
     /// own reference for what is. `values` has room for whole blocks.
     pub fn decode(self, bytes: &[u8], values: &mut [f32]) {
         match self {
