@@ -10,7 +10,7 @@ use smol_tests::common::{
     data, run, tales,
 };
 use smolconv::Mix;
-use smolconv::quantise::{Calibrated, Codes, Effort, Loss, Moments, Quantiser, Scratch};
+use smolconv::quantize::{Calibrated, Codes, Effort, Loss, Moments, Quantizer, Scratch};
 use smolrun::Kernels;
 use smolrun::format::Dtype;
 
@@ -40,22 +40,22 @@ impl Matrix {
 
     /// The section and what it lost, for inputs with these moments.
     fn calibrated(&self, dtype: Dtype, moments: &Moments, effort: Effort) -> (Vec<u8>, Loss) {
-        let quantiser = Quantiser::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
-        let calibrated = Calibrated::new(quantiser, moments, effort, Kernels::detect()).unwrap();
+        let quantizer = Quantizer::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
+        let calibrated = Calibrated::new(quantizer, moments, effort, Kernels::detect()).unwrap();
         let mut padded = self.numbers.clone();
         padded.resize(self.rows().next_multiple_of(16) * self.columns, 0.0);
         let mut panels = vec![0; self.rows().div_ceil(16) * calibrated.layout().panel_len];
-        let loss = calibrated.quantise(&padded, &mut panels);
+        let loss = calibrated.quantize(&padded, &mut panels);
         ([calibrated.values(), panels].concat(), loss)
     }
 
     /// The section and what it lost, for inputs that nothing is known of.
     fn nearest(&self, dtype: Dtype) -> Vec<u8> {
-        let quantiser = Quantiser::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
-        let mut bytes = quantiser.values();
+        let quantizer = Quantizer::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
+        let mut bytes = quantizer.values();
         for rows in self.numbers.chunks(16 * self.columns) {
-            let mut panel = vec![0; quantiser.layout().panel_len];
-            quantiser.quantise(rows, &mut Scratch::default(), &mut panel);
+            let mut panel = vec![0; quantizer.layout().panel_len];
+            quantizer.quantize(rows, &mut Scratch::default(), &mut panel);
             bytes.extend(panel);
         }
         bytes
@@ -251,11 +251,11 @@ fn a_column_that_is_never_used_does_no_harm() {
 
 #[test]
 fn moments_that_say_nothing_are_refused() {
-    let quantiser = Quantiser::new(Codes::of(Dtype::Q4).unwrap(), 2, None).unwrap();
+    let quantizer = Quantizer::new(Codes::of(Dtype::Q4).unwrap(), 2, None).unwrap();
     for numbers in [[0.0; 4], [1.0, f32::NAN, f32::NAN, 1.0], [f32::INFINITY, 0.0, 0.0, 1.0]] {
         let moments = Moments { columns: 2, numbers: numbers.to_vec(), damping: 0.01 };
         assert!(
-            Calibrated::new(quantiser.clone(), &moments, EFFORT, Kernels::detect()).is_none(),
+            Calibrated::new(quantizer.clone(), &moments, EFFORT, Kernels::detect()).is_none(),
             "{numbers:?}"
         );
     }

@@ -815,7 +815,7 @@ fn verify_reports_the_first_damage_and_all_progress_whatever_the_threads() {
     }
 }
 
-/// Whether the temporary file has no name, or one: see `smolconv::temp_file`.
+/// Whether the temporary file has no name, or one: see `smolconv::write::temp_file`.
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug)]
 enum Temporary {

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use smol_tests::common::counting::{Counting, Memory, Random};
 use smol_tests::common::gguf::{Gguf, Value};
 use smol_tests::common::{self, TempDir, TensorDtype};
-use smolconv::checkpoint::Checkpoint;
-use smolconv::quantise::{Codes, Quantiser};
-use smolconv::source::Source;
-use smolconv::{Options, Progress, check, gguf_config, gguf_tokenizer, pack, tensor_map};
+use smolconv::checkpoint::{self, Checkpoint, tensor_map};
+use smolconv::quantize::{Codes, Quantizer, matrix};
+use smolconv::source::{Source, check};
+use smolconv::tokenizer;
+use smolconv::write::pack;
+use smolconv::{Options, Progress};
 use smolrun::format::Dtype;
 
 /// How many there are unless `SMOL_MUTATIONS` says otherwise.
@@ -97,19 +99,19 @@ fn splice(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
 fn exercise(options: &Options, compiles: bool) -> smolconv::Result<()> {
     let source = Source::open(&options.source)?;
     let Some(metadata) = &source.gguf else { return Ok(()) };
-    let model = gguf_config::read(metadata, &source, gguf_tokenizer::token_count(metadata)?)?;
-    gguf_tokenizer::to_json(metadata)?;
-    gguf_tokenizer::chat_template(metadata)?;
+    let model = checkpoint::gguf::read(metadata, &source, tokenizer::gguf::token_count(metadata)?)?;
+    tokenizer::gguf::read(metadata)?;
+    tokenizer::gguf::chat_template(metadata)?;
     let bindings = tensor_map::bind(&model.config, model.extras, &source)?;
     let in_bf16 = source.tensors.keys().map(String::as_str).collect();
     check::check(&source, &in_bf16, &Progress::new(true))?;
     for binding in &bindings {
         let codes = Codes::of(Dtype::Q4).filter(|_| binding.kind.is_matrix());
-        let quantiser = codes.and_then(|codes| Quantiser::new(codes, binding.columns(), None));
+        let quantizer = codes.and_then(|codes| Quantizer::new(codes, binding.columns(), None));
         for piece in pack::pieces(binding) {
             pack::pack(&source, binding, piece.clone())?;
-            if let Some(quantiser) = &quantiser {
-                pack::quantise(&source, binding, quantiser, piece)?;
+            if let Some(quantizer) = &quantizer {
+                matrix::quantize(&source, binding, quantizer, piece)?;
             }
         }
     }

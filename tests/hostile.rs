@@ -6,7 +6,7 @@ use std::path::Path;
 
 use smol_tests::common::counting::{Counting, Memory, Random, alone};
 use smol_tests::common::{Blob, Checkpoint, TempDir, TensorDtype, damage, data, tokenizer};
-use smolconv::tokenizer_json::{TokenizerTables, compile};
+use smolconv::tokenizer::{TokenizerTables, compile};
 use smolconv::{Options, Progress, convert};
 use smolrun::{ChatOptions, Error, Message, Model, SpecialTokens};
 

@@ -15,6 +15,7 @@ mod family;
 mod fast;
 mod generation;
 mod gguf;
+mod import_graph;
 mod info;
 mod limits;
 mod lora;

@@ -1,9 +1,9 @@
-//! The quantiser beside a naive one, and what it makes of numbers that nobody trains.
+//! The quantizer beside a naive one, and what it makes of numbers that nobody trains.
 
 use sha2::{Digest, Sha256};
 use smol_tests::common::Quantised;
 use smol_tests::common::counting::Random;
-use smolconv::quantise::{Codes, Loss, Quantiser, Scratch};
+use smolconv::quantize::{Codes, Loss, Quantizer, Scratch};
 use smolrun::format::Dtype;
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
@@ -22,11 +22,11 @@ impl Matrix {
     }
 
     fn with(codes: Codes, rows: Vec<Vec<f32>>, importance: Option<&[f32]>) -> Matrix {
-        let (dtype, quantiser) = (codes.dtype(), Quantiser::new(codes, rows[0].len(), importance).unwrap());
-        let (mut bytes, mut loss, mut scratch) = (quantiser.values(), Loss::default(), Scratch::default());
+        let (dtype, quantizer) = (codes.dtype(), Quantizer::new(codes, rows[0].len(), importance).unwrap());
+        let (mut bytes, mut loss, mut scratch) = (quantizer.values(), Loss::default(), Scratch::default());
         for rows in rows.chunks(16) {
-            let mut panel = vec![0; quantiser.layout().panel_len];
-            loss += quantiser.quantise(&rows.concat(), &mut scratch, &mut panel);
+            let mut panel = vec![0; quantizer.layout().panel_len];
+            loss += quantizer.quantize(&rows.concat(), &mut scratch, &mut panel);
             bytes.extend(panel);
         }
         Matrix { rows, dtype, bytes, loss }

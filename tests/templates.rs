@@ -336,7 +336,7 @@ fn try_files(directory: &Path) {
         tell("render", number, result, memory, time);
         let (result, memory, time) = measured(|| {
             let document = Document::read(&directory.join(number.to_string()))?;
-            smolconv::chat_template::read(Some(&document), None)
+            smolconv::tokenizer::chat_template::read(Some(&document), None)
         });
         let result = result.map(Option::unwrap_or_default).map_err(|error| error.to_string());
         tell("convert", number, result, memory, time);

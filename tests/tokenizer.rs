@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use smol_tests::common::{Blob, Checkpoint, REAL, TALES, TensorDtype, damage, data, model_dir, tokenizer};
-use smolconv::tokenizer_json::compile;
+use smolconv::tokenizer::compile;
 use smolrun::{Error, Model, SpecialTokens, Tokenizer};
 use tokenizers::Tokenizer as Oracle;
 

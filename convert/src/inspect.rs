@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use smolrun::format::{Config, Dtype, Layout, NO_LAYER, Section};
 use smolrun::terminal;
 
+use crate::checkpoint::binding::section_name;
 use crate::error::{Error, Result};
-use crate::metadata::hex;
-use crate::verify::open;
-use crate::weights;
+use crate::files::hex;
+use crate::write::verify::open;
 
 /// Header, config, sections and metadata of the blob at `path`.
 pub fn inspect(path: &Path) -> Result<Value> {
@@ -85,11 +85,11 @@ fn section(section: &Section, metadata: &Value) -> Value {
     })
 }
 
-/// What the metadata says that a quantised section lost, null of others.
+/// What the metadata says that a quantized section lost, null of others.
 fn error(section: &Section, metadata: &Value, name: &str) -> Value {
     let Some(kind) = section.kind else { return Value::Null };
     let layer = section.entry.layer;
-    let section = weights::name(kind, (layer != NO_LAYER).then_some(layer));
+    let section = section_name(kind, (layer != NO_LAYER).then_some(layer));
     let records = metadata["quantisation"]["sections"].as_array();
     let record = records.into_iter().flatten().find(|record| record["section"] == section.as_str());
     record.map_or(Value::Null, |record| record[name].clone())
@@ -142,7 +142,7 @@ fn is_table(value: &Value) -> bool {
 }
 
 /// A string as it is but for what a blob could play tricks on a terminal with; an object as its names and values, without
-/// tables: that of quantised sections is a column of the sections'.
+/// tables: that of quantized sections is a column of the sections'.
 fn one_line(value: &Value) -> String {
     match value {
         Value::String(string) => terminal::one_line(string).into_owned(),

@@ -2,7 +2,6 @@
 //!
 //! A parsed value takes up to a hundred times the memory of its text, so values are counted before any is parsed.
 
-use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::target::kind;
+use crate::files::open_regular;
 
 /// Largest file read whole, but for a tokenizer: config files have kilobytes, an index of many shards some megabytes.
 const MAX_LEN: u64 = 16 << 20;
@@ -122,15 +121,6 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
             b'\\' => drop(bytes.next()),
             _ => {}
         }
-    }
-}
-
-/// Opens a file, and refuses a directory, a pipe or a device before it could block or never end.
-pub(crate) fn open_regular(path: &Path) -> Result<File> {
-    let found = fs::metadata(path).map_err(Error::io(path))?;
-    match found.is_file() {
-        true => File::open(path).map_err(Error::io(path)),
-        false => Err(Error::file(path, format!("expected a regular file, found {}", kind(&found)))),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use smolconv::tokenizer_json::TokenizerTables;
+use smolconv::tokenizer::TokenizerTables;
 use smolrun::Tokenizer;
 use smolrun::format::{TABLE_ALIGN, TokenizerSections};
 use smolrun::storage::Storage;

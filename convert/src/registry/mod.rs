@@ -1,6 +1,10 @@
 //! The models that are known by name, and where the Hugging Face cache of this machine has them.
 
 mod absent;
+#[cfg(feature = "hub")]
+mod cache;
+#[cfg(feature = "hub")]
+mod hub;
 
 use std::env;
 use std::fmt::Write;
@@ -14,8 +18,8 @@ use sha2::{Digest, Sha256};
 pub use self::absent::absent;
 
 use crate::error::{Error, Result};
+use crate::files::hex;
 use crate::json::Document;
-use crate::metadata::hex;
 use crate::progress::Progress;
 
 /// The registry, which is part of the program.
@@ -96,7 +100,7 @@ impl Model {
     pub fn locate(&self, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<PathBuf> {
         #[cfg(feature = "hub")]
         if !self.is_in(cache)? {
-            crate::hub::fetch(self, cache, progress, notice)?;
+            hub::fetch(self, cache, progress, notice)?;
         }
         self.find_in_cache(cache)
     }
@@ -193,6 +197,6 @@ pub fn to_text(models: &[Model]) -> String {
 
 /// The models as a JSON array.
 pub fn to_json(models: &[Model]) -> String {
-    let json = serde_json::to_string_pretty(models).unwrap_or_default(); // plain records always serialise
+    let json = serde_json::to_string_pretty(models).unwrap_or_default(); // plain records always serialize
     json + "\n"
 }

@@ -1,7 +1,10 @@
 //! The tensors of a checkpoint: where they lie, and how their bytes are read.
 
+pub mod check;
+mod delta;
 mod dtype;
 pub mod gguf;
+pub(crate) mod mistaken;
 mod safetensors;
 mod shards;
 
@@ -10,13 +13,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::delta::Delta;
 pub use self::dtype::Dtype;
 pub use self::safetensors::MAX_HEADER_LEN;
 
+use self::mistaken::Sort;
 use crate::error::{Error, Result};
 use crate::json::Document;
-use crate::lora::Delta;
-use crate::mistaken::{self, Sort};
 
 /// Most tensors of a checkpoint; a model of a thousand layers has about ten thousand.
 const MAX_TENSORS: usize = 1 << 16;

@@ -6,7 +6,8 @@ use safetensors::tensor::Metadata;
 
 use super::{MAX_TENSORS, SourceFile, Tensor, read_exact_at};
 use crate::error::{Error, Result};
-use crate::json::{Count, open_regular};
+use crate::files::open_regular;
+use crate::json::Count;
 
 /// Longest header that is read. The format allows 100,000,000 bytes; the largest models there are have a tenth of this.
 pub const MAX_HEADER_LEN: u64 = 64 << 20;

@@ -4,7 +4,6 @@
 //! file has room for before memory is taken, and tensors may neither overlap nor leave the file.
 
 mod cursor;
-pub(crate) mod dequantise;
 mod metadata;
 mod tensors;
 
@@ -17,7 +16,7 @@ pub use self::metadata::Metadata;
 use self::cursor::Cursor;
 use super::{SourceFile, Tensor};
 use crate::error::{Error, Result};
-use crate::json::open_regular;
+use crate::files::open_regular;
 
 const MAGIC: [u8; 4] = *b"GGUF";
 /// Versions that differ in nothing that is read here; the first had other lengths.

@@ -1,0 +1,144 @@
+//! The `smolconv` program.
+
+mod args;
+mod out_name;
+mod signals;
+
+use std::borrow::Cow;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{ExitCode, exit};
+use std::time::Instant;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use smolconv::write::verify;
+use smolconv::{Error, Progress, convert, inspect, registry};
+use smolrun::terminal::{escape_json, one_line, printable};
+
+use self::args::{Cli, Command, Convert};
+
+/// What `clap` exits with, too.
+const WRONG_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("smolconv: error: {}", one_line(&error.to_string()));
+            match error {
+                Error::Options { .. } => ExitCode::from(WRONG_USAGE),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// The command line. Where it is wrong the error quotes it, and so may hold anything.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.to_string();
+        match printable(&text) {
+            Cow::Borrowed(_) => error.exit(),
+            Cow::Owned(printable) => {
+                eprint!("{printable}");
+                exit(error.exit_code());
+            }
+        }
+    })
+}
+
+fn run(cli: &Cli) -> Result<(), Error> {
+    match (&cli.command, &cli.convert) {
+        (Some(Command::List { json }), _) => run_list(*json),
+        (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
+        (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
+        (Some(Command::Completions { shell }), _) => run_completions(*shell),
+        (Some(Command::Man { directory }), _) => run_man(directory),
+        (None, Some(convert)) => run_convert(convert),
+        (None, None) => {
+            Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE").exit()
+        }
+    }
+}
+
+fn run_convert(args: &Convert) -> Result<(), Error> {
+    signals::watch();
+    let start = Instant::now();
+    let mut options = args.options();
+    options.check()?;
+    let progress = Progress::new(args.quiet);
+    let notice = |line: &str| {
+        if !args.quiet {
+            eprintln!("smolconv: {}", one_line(line));
+        }
+    };
+    if let Some(model) = registry::named(&options.source)? {
+        options.source = model.locate(&registry::cache_from_env()?, &progress, &notice)?;
+    } else if let Some(error) = registry::absent(&options.source) {
+        return Err(error);
+    }
+    if !args.names_out() && options.source.exists() {
+        notice(&format!("writing {}", options.out.display()));
+    }
+    let summary = convert(&options, &progress)?;
+    drop(progress);
+    if !args.quiet {
+        let (out, seconds) = (options.out.display().to_string(), start.elapsed().as_secs_f64());
+        let out = one_line(&out);
+        let megabytes = summary.file_len as f64 / 1e6;
+        eprintln!("smolconv: {out}: {megabytes:.1} MB in {} sections, {seconds:.1} s", summary.sections);
+        if let Some(report) = &summary.report {
+            eprintln!("smolconv: {out}: {}", report.summary());
+        }
+    }
+    Ok(())
+}
+
+fn run_list(json: bool) -> Result<(), Error> {
+    let models = registry::models()?;
+    let text = if json { registry::to_json(&models) } else { registry::to_text(&models) };
+    print(text.as_bytes())
+}
+
+fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
+    let found = inspect::inspect(blob)?;
+    let text = if json { format!("{found:#}\n") } else { inspect::to_text(&found) };
+    let text = if json { escape_json(&text) } else { text.into() };
+    print(text.as_bytes())
+}
+
+fn run_completions(shell: Shell) -> Result<(), Error> {
+    let mut script = Vec::new(); // the generator panics where it cannot write
+    clap_complete::generate(shell, &mut Cli::command(), "smolconv", &mut script);
+    print(&script)
+}
+
+fn run_man(directory: &Path) -> Result<(), Error> {
+    let result =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    result.map_err(|source| Error::Io { path: directory.to_owned(), source })
+}
+
+fn print(bytes: &[u8]) -> Result<(), Error> {
+    // A reader that has seen enough, such as `head`, is no failure.
+    match io::stdout().write_all(bytes) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".into(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn run_verify(blob: &Path, quiet: bool) -> Result<(), Error> {
+    let layout = verify::verify(blob, &Progress::new(quiet))?;
+    if !quiet {
+        let (sections, bytes) = (layout.sections.len(), layout.header.file_len);
+        let blob = blob.display().to_string();
+        let blob = one_line(&blob);
+        eprintln!("smolconv: {blob}: {sections} sections, {bytes} bytes, all as they were written");
+    }
+    Ok(())
+}

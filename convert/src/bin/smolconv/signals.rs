@@ -1,0 +1,30 @@
+//! What a signal does to the `smolconv` program: it removes the unfinished file and ends.
+
+use std::process::exit;
+
+use smolconv::write::temp_file;
+
+/// What a shell adds to the number of the signal that ended a program.
+const SIGNALED: i32 = 128;
+
+/// Ends the program in an orderly way on Ctrl-C and SIGTERM from now on. Where that cannot be arranged they still end it; they
+/// only leave an unfinished file.
+pub(crate) fn watch() {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::iterator::Signals;
+
+        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) {
+            let work = move || signals.forever().for_each(end);
+            let _ = std::thread::Builder::new().name("signals".into()).spawn(work);
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = ctrlc::set_handler(|| end(2));
+}
+
+fn end(signal: i32) {
+    let _keep = temp_file::remove_all();
+    exit(SIGNALED + signal);
+}

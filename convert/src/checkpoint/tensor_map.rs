@@ -1,0 +1,271 @@
+//! The one table of checkpoint tensor names: which tensors make which section, of what shape, arranged how.
+
+use smolrun::format::{Config, Dtype, Kind};
+
+use super::binding::{Arrangement, Binding, Part};
+use crate::error::{Error, Result};
+use crate::source::{Delta, Source, Tensor};
+
+/// A width of the model.
+#[derive(Clone, Copy)]
+enum Dim {
+    Vocab,
+    Hidden,
+    Intermediate,
+    /// All query heads.
+    Query,
+    /// All key heads, or all value heads.
+    KeyValue,
+    /// One head.
+    Head,
+}
+
+/// What one section is made of.
+struct Rule {
+    kind: Kind,
+    arrangement: Arrangement,
+    tensors: &'static [Named],
+}
+
+const fn rule(kind: Kind, arrangement: Arrangement, tensors: &'static [Named]) -> Rule {
+    Rule { kind, arrangement, tensors }
+}
+
+/// A tensor's names, in which `{}` stands for the layer, and its shape.
+struct Named {
+    name: &'static str,
+    /// Its name in a GGUF file.
+    gguf: &'static str,
+    dims: &'static [Dim],
+    /// Whether its rows are turned by their position: GGUF puts the two rows of a pair side by side.
+    rotary: bool,
+}
+
+const fn named(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf, dims, rotary: false }
+}
+
+const fn rotary(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf, dims, rotary: true }
+}
+
+/// A tensor of models that no GGUF file is read of.
+const fn extra(name: &'static str, dims: &'static [Dim]) -> Named {
+    Named { name, gguf: name, dims, rotary: false }
+}
+
+use Arrangement::{Panels, PanelsInTurn, Vector};
+use Dim::{Head, Hidden, Intermediate, KeyValue, Query, Vocab};
+
+/// The tensors of a Llama and its relatives.
+#[rustfmt::skip] // one line per tensor
+const RULES: &[Rule] = &[
+    rule(Kind::EmbedTokens, Panels, &[
+        named("model.embed_tokens.weight", "token_embd.weight", &[Vocab, Hidden]),
+    ]),
+    rule(Kind::InputLayernorm, Vector, &[
+        named("model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", &[Hidden]),
+    ]),
+    rule(Kind::QkvProj, Panels, &[
+        rotary("model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", &[Query, Hidden]),
+        rotary("model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", &[KeyValue, Hidden]),
+        named("model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", &[KeyValue, Hidden]),
+    ]),
+    rule(Kind::QkvBias, Vector, &[
+        extra("model.layers.{}.self_attn.q_proj.bias", &[Query]),
+        extra("model.layers.{}.self_attn.k_proj.bias", &[KeyValue]),
+        extra("model.layers.{}.self_attn.v_proj.bias", &[KeyValue]),
+    ]),
+    rule(Kind::QkNorm, Vector, &[
+        extra("model.layers.{}.self_attn.q_norm.weight", &[Head]),
+        extra("model.layers.{}.self_attn.k_norm.weight", &[Head]),
+    ]),
+    rule(Kind::OProj, Panels, &[
+        named("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", &[Hidden, Query]),
+    ]),
+    rule(Kind::OBias, Vector, &[
+        extra("model.layers.{}.self_attn.o_proj.bias", &[Hidden]),
+    ]),
+    rule(Kind::PostAttentionLayernorm, Vector, &[
+        named("model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", &[Hidden]),
+    ]),
+    rule(Kind::GateUpProj, PanelsInTurn, &[
+        named("model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight", &[Intermediate, Hidden]),
+        named("model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight", &[Intermediate, Hidden]),
+    ]),
+    rule(Kind::DownProj, Panels, &[
+        named("model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", &[Hidden, Intermediate]),
+    ]),
+    rule(Kind::Norm, Vector, &[
+        named("model.norm.weight", "output_norm.weight", &[Hidden]),
+    ]),
+    rule(Kind::LmHead, Panels, &[
+        named(LM_HEAD, GGUF_LM_HEAD, &[Vocab, Hidden]),
+    ]),
+];
+
+/// Which tensors a model has that the first Llama has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Biases of q, k and v.
+    pub qkv_bias: bool,
+    /// Norms of each query head and each key head.
+    pub qk_norm: bool,
+    /// A bias of the attention's output.
+    pub o_bias: bool,
+}
+
+impl Extras {
+    fn include(self, kind: Kind) -> bool {
+        match kind {
+            Kind::QkvBias => self.qkv_bias,
+            Kind::QkNorm => self.qk_norm,
+            Kind::OBias => self.o_bias,
+            _ => true,
+        }
+    }
+}
+
+/// The output matrix, which a tied model does not have.
+const LM_HEAD: &str = "lm_head.weight";
+/// Its name in a GGUF file.
+const GGUF_LM_HEAD: &str = "output.weight";
+/// What a GGUF file divides the rotary frequencies by; it is part of the config.
+pub(crate) const GGUF_ROPE_FACTORS: &str = "rope_freqs.weight";
+/// The end of the names of buffers that old checkpoints carry along; the converter computes them itself.
+const IGNORED: &str = ".rotary_emb.inv_freq";
+
+/// Finds every tensor that `config` and `extras` ask for and checks it; refuses any other.
+///
+/// Sections come in the order of the forward pass, the embedding first; all are of f32.
+pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<Vec<Binding<'a>>> {
+    check_lm_head(config, source)?;
+    let rules = RULES.iter().filter(|rule| extras.include(rule.kind));
+    let (per_layer, single): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.kind.is_per_layer());
+    let mut bindings = Vec::new();
+    for rule in single.iter().filter(|rule| rule.kind == Kind::EmbedTokens) {
+        bindings.push(rule.bind(config, source, None)?);
+    }
+    for layer in (0u32..).take(config.num_hidden_layers) {
+        for rule in &per_layer {
+            bindings.push(rule.bind(config, source, Some(layer))?);
+        }
+    }
+    for rule in single.iter().filter(|rule| rule.kind != Kind::EmbedTokens) {
+        if rule.kind != Kind::LmHead || !config.tie_word_embeddings {
+            bindings.push(rule.bind(config, source, None)?);
+        }
+    }
+    check_extra(source, &bindings)?;
+    check_deltas(source, &bindings)?;
+    Ok(bindings)
+}
+
+/// Whether a GGUF file, which does not say so, has no output matrix of its own.
+pub(crate) fn gguf_is_tied(source: &Source) -> bool {
+    !source.tensors.contains_key(GGUF_LM_HEAD)
+}
+
+fn check_lm_head(config: &Config, source: &Source) -> Result<()> {
+    if source.gguf.is_some() {
+        return Ok(()); // its config was told by whether there is one
+    }
+    let (tied, found) = (config.tie_word_embeddings, source.tensors.contains_key(LM_HEAD));
+    let found = match (tied, found) {
+        (true, true) => "found it",
+        (false, false) => "found none",
+        _ => return Ok(()),
+    };
+    let expected = if tied { "none beside model.embed_tokens.weight" } else { "it" };
+    Err(Error::tensor(LM_HEAD, format!("expected {expected}, as tie_word_embeddings is {tied}, {found}")))
+}
+
+/// The first tensor, by name, that no section is made of.
+fn check_extra(source: &Source, bindings: &[Binding]) -> Result<()> {
+    let bound: std::collections::HashSet<&str> =
+        bindings.iter().flat_map(|binding| &binding.tensors).map(|part| part.tensor.name.as_str()).collect();
+    let mut names = source.tensors.keys().map(String::as_str);
+    let ignored = |name: &str| match source.gguf {
+        Some(_) => name == GGUF_ROPE_FACTORS,
+        None => name.ends_with(IGNORED),
+    };
+    match names.find(|name| !bound.contains(name) && !ignored(name)) {
+        Some(name) => {
+            Err(Error::tensor(name, "expected no tensor of this name in a model of this config, found one"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses an adapter for matrices that the model does not have.
+fn check_deltas(source: &Source, bindings: &[Binding]) -> Result<()> {
+    let parts = || bindings.iter().flat_map(|binding| &binding.tensors).filter_map(|part| part.delta);
+    let is_used = |delta: &Delta| parts().any(|used| std::ptr::eq(used, delta));
+    match source.deltas.iter().find(|(_, delta)| !is_used(delta)) {
+        Some((name, _)) => {
+            Err(Error::tensor(name, "expected a tensor of the model, found a LoRA of another"))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Rule {
+    fn bind<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Binding<'a>> {
+        let tensors = self.tensors.iter().map(|named| named.find(config, source, layer));
+        let tensors: Vec<Part> = tensors.collect::<Result<_>>()?;
+        // The products were checked when the headers were read, and the sum of three fits as well.
+        let rows = tensors.iter().map(|part| part.tensor.shape[0] as u64).sum();
+        let columns = tensors[0].tensor.shape.get(1).map_or(1, |&columns| columns as u64);
+        let (kind, arrangement, shape) = (self.kind, self.arrangement, [rows, columns]);
+        Ok(Binding { kind, layer, arrangement, dtype: Dtype::F32, shape, tensors })
+    }
+}
+
+impl Named {
+    fn find<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Part<'a>> {
+        let is_gguf = source.gguf.is_some();
+        let of_layer = |name: &str| match layer {
+            Some(layer) => name.replace("{}", &layer.to_string()),
+            None => name.to_owned(),
+        };
+        let name = of_layer(if is_gguf { self.gguf } else { self.name });
+        let shape: Vec<usize> = self.dims.iter().map(|dim| dim.of(config)).collect();
+        let tensor = check_tensor(source, &name, &shape)?;
+        let delta = source.deltas.get(&of_layer(self.name));
+        match delta.filter(|delta| delta.shape() != *shape) {
+            Some(delta) => {
+                let problem = format!("expected a LoRA of shape {shape:?}, found {:?}", delta.shape());
+                Err(Error::tensor(&name, problem))
+            }
+            None => {
+                let interleaved = (is_gguf && self.rotary).then_some(config.head_dim);
+                Ok(Part { tensor, first: 0, rows: shape[0], interleaved, delta })
+            }
+        }
+    }
+}
+
+fn check_tensor<'a>(source: &'a Source, name: &str, shape: &[usize]) -> Result<&'a Tensor> {
+    let missing = || Error::tensor(name, format!("expected a tensor of shape {shape:?}, found none"));
+    let tensor = source.tensors.get(name).ok_or_else(missing)?;
+    if !tensor.dtype.is_weight() {
+        return Err(Error::tensor(name, format!("dtype: expected BF16, F16 or F32, found {}", tensor.dtype)));
+    }
+    match tensor.shape == shape {
+        true => Ok(tensor),
+        false => Err(Error::tensor(name, format!("shape: expected {shape:?}, found {:?}", tensor.shape))),
+    }
+}
+
+impl Dim {
+    fn of(self, config: &Config) -> usize {
+        match self {
+            Dim::Vocab => config.vocab_size,
+            Dim::Hidden => config.hidden_size,
+            Dim::Intermediate => config.intermediate_size,
+            Dim::Query => config.attention_width(),
+            Dim::KeyValue => config.num_key_value_heads * config.head_dim,
+            Dim::Head => config.head_dim,
+        }
+    }
+}

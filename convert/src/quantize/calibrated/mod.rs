@@ -1,0 +1,108 @@
+//! Numbers to quantized panels with the least error of a matrix's outputs, on inputs of which the second moments are
+//! known.
+//!
+//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ); then, a few
+//! times, all scales of a row by least squares and codes one after the other, each for the least cost.
+//!
+//! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels:
+//! the bytes do not depend on threads or processors.
+
+mod curvature;
+mod descent;
+mod factor;
+mod gptq;
+mod lanes;
+mod scales;
+mod state;
+
+use smolrun::Kernels;
+use smolrun::format::{PANEL, QuantisedPanels};
+
+use self::curvature::Curvature;
+pub use self::curvature::Moments;
+use self::state::State;
+use super::panel::Panel;
+use super::row::Row;
+use super::{Loss, Quantizer};
+
+/// How long codes and scales are improved after the first choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How many times scales, codes and scales again.
+    pub rounds: usize,
+    /// Sweeps over the codes in each.
+    pub sweeps: usize,
+}
+
+/// Makes the panels of one matrix whose inputs are known.
+#[derive(Debug)]
+pub struct Calibrated {
+    quantizer: Quantizer,
+    curvature: Curvature,
+    effort: Effort,
+}
+
+impl Calibrated {
+    /// Panels that are best made together, so that the moments are read once for all of them.
+    pub const PANELS: usize = 4;
+
+    /// `None` where the moments are not finite, or all zero: `quantizer` alone is for those.
+    ///
+    /// # Panics
+    /// If the moments are not of the quantizer's columns.
+    pub fn new(
+        quantizer: Quantizer,
+        moments: &Moments,
+        effort: Effort,
+        kernels: Kernels,
+    ) -> Option<Calibrated> {
+        assert_eq!(moments.columns, quantizer.columns);
+        assert_eq!(moments.numbers.len(), moments.columns * moments.columns);
+        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, effort })
+    }
+
+    /// What lies where in the section.
+    pub fn layout(&self) -> QuantisedPanels {
+        self.quantizer.layout
+    }
+
+    /// The bytes of the section before its panels.
+    pub fn values(&self) -> Vec<u8> {
+        self.quantizer.values()
+    }
+
+    /// Fills `panels`, which are zero and of `panel_len` bytes each, with `numbers`, 16 rows of finite ones for each.
+    pub fn quantize(&self, numbers: &[f32], panels: &mut [u8]) -> Loss {
+        let Calibrated { quantizer: Quantizer { codes, layout, columns, importance }, curvature, effort } =
+            self;
+        let panel_rows = || numbers.chunks(PANEL * columns);
+        let mut states: Vec<State> =
+            panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
+        gptq::quantize(codes, curvature, &mut states);
+        for _ in 0..effort.rounds {
+            scales::fit(curvature, &mut states);
+            descent::gradient(curvature, &mut states);
+            for _ in 0..effort.sweeps {
+                descent::sweep(codes, curvature, &mut states);
+            }
+            scales::fit(curvature, &mut states);
+        }
+        descent::gradient(curvature, &mut states);
+
+        let (mut loss, mut row) = (Loss::default(), Row::default());
+        let panels = panels.chunks_exact_mut(layout.panel_len);
+        for ((state, numbers), bytes) in states.iter().zip(panel_rows()).zip(panels) {
+            let mut panel = Panel::new(*layout, codes.dtype(), bytes);
+            for (lane, numbers) in numbers.chunks_exact(*columns).enumerate() {
+                if !state.take(lane, curvature, &mut row) {
+                    row.quantize(codes, numbers, importance);
+                }
+                panel.put(lane, &row, codes);
+                loss += row.loss(numbers);
+                let (lost, all) = state.output_loss(lane);
+                loss += Loss { output_differences: lost, outputs: all, ..Loss::default() };
+            }
+        }
+        loss
+    }
+}

@@ -1,0 +1,225 @@
+//! Matrices quantized for the least error of what they put out, on a text: see [`super::Calibrated`].
+//!
+//! The model runs as its checkpoint has it, and every matrix is quantized by what its inputs were then, on its own: nothing
+//! depends on the order of the matrices.
+
+mod samples;
+mod sums;
+
+use std::collections::HashMap;
+
+use smolrun::format::Kind;
+use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
+
+use self::samples::Samples;
+use self::sums::Sums;
+use super::matrix::quantize_calibrated;
+use super::text::Text;
+use super::{Calibrated, Codes, Effort, Loss, Moments, Quantizer};
+use crate::checkpoint::binding::Binding;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::source::Source;
+
+/// Bytes of sums that may be in memory at once: where those of all layers are more, the text is run through the model
+/// several times.
+const MEMORY: u64 = 1 << 30;
+
+/// Columns whose moments may still be factored: 4 GB of numbers.
+const MOST_COLUMNS: usize = 16_384;
+
+/// A quantized section.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// All its bytes.
+    pub bytes: Vec<u8>,
+    /// What it lost.
+    pub loss: Loss,
+}
+
+/// Sections by kind and layer.
+pub type Sections = HashMap<(Kind, Option<u32>), Quantized>;
+
+/// Quantizes those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
+/// that has an output matrix beside it. `model` is the same model as its checkpoint has it.
+pub fn quantize(
+    source: &Source,
+    bindings: &[Binding],
+    model: &Model,
+    text: &Text,
+    progress: &Progress,
+) -> Result<Sections> {
+    let failed = |source: smolrun::Error| Error::file(&text.path, source.to_string());
+    let samples = Samples::new(model, &text.text).map_err(failed)?;
+    let targets = bindings.iter().filter_map(|binding| Target::new(binding, model).transpose());
+    let targets: Vec<Target> = targets.collect::<Result<_>>()?;
+    let mut session = Session::new(model, SessionOptions::default()).map_err(failed)?;
+    let (mut sections, kernels) = (Sections::new(), session.kernels());
+    for targets in groups(&targets) {
+        let sums = observe(&mut session, &samples, targets, progress).map_err(failed)?;
+        progress.start("quantising", targets.iter().map(Target::bytes).sum());
+        for (target, observed) in targets.iter().zip(sums) {
+            let quantized = target.quantize(source, &observed, kernels, progress)?;
+            sections.insert((target.binding.kind, target.binding.layer), quantized);
+        }
+    }
+    Ok(sections)
+}
+
+/// A matrix to be quantized.
+struct Target<'a> {
+    binding: &'a Binding<'a>,
+    codes: Codes,
+    /// Whose inputs the model shows.
+    product: (Kind, Option<usize>),
+    recipe: Recipe,
+}
+
+/// How a kind of matrix is best calibrated: see `docs/quantization.md`.
+struct Recipe {
+    /// How many times the mean over first tokens counts that over all.
+    firsts: f32,
+    /// What part of their mean is added to the moments' diagonal.
+    ridge: f32,
+    /// The same where early columns' errors are made up for, beside the mean over first tokens.
+    damping: f64,
+    effort: Effort,
+}
+
+impl Recipe {
+    fn of(product: Kind) -> Recipe {
+        let layer =
+            |firsts| Recipe { firsts, ridge: 0.0, damping: 0.005, effort: Effort { rounds: 2, sweeps: 2 } };
+        match product {
+            Kind::QkvProj | Kind::OProj => layer(1.0),
+            Kind::GateUpProj => layer(0.1),
+            Kind::DownProj => layer(0.01),
+            _ => Recipe { firsts: 0.0, ridge: 0.05, damping: 0.001, effort: Effort { rounds: 1, sweeps: 1 } },
+        }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// `None` of what is not quantized, or has no inputs.
+    fn new(binding: &'a Binding<'a>, model: &Model) -> Result<Option<Target<'a>>> {
+        let product = match binding.kind {
+            Kind::EmbedTokens | Kind::EmbedTokensRare if model.config().tie_word_embeddings => Kind::LmHead,
+            Kind::EmbedTokens | Kind::EmbedTokensRare => return Ok(None),
+            Kind::LmHeadRare => Kind::LmHead,
+            kind => kind,
+        };
+        let Some(codes) = Codes::of(binding.dtype) else { return Ok(None) };
+        let columns = binding.columns();
+        if columns > MOST_COLUMNS {
+            let expected = format!("columns: expected at most {MOST_COLUMNS} to calibrate");
+            let problem = format!("{expected}, found {columns} (--calibrate none does without)");
+            return Err(Error::tensor(&binding.tensors[0].tensor.name, problem));
+        }
+        let layer = if product == Kind::LmHead { None } else { binding.layer.map(|layer| layer as usize) };
+        Ok(Some(Target { binding, codes, product: (product, layer), recipe: Recipe::of(product) }))
+    }
+
+    fn bytes(&self) -> u64 {
+        let layout = smolrun::format::QuantisedPanels::new(self.binding.dtype, self.binding.columns());
+        layout.map_or(0, |layout| (layout.panel_len * self.binding.panels()) as u64)
+    }
+
+    fn quantize(
+        &self,
+        source: &Source,
+        observed: &Observed,
+        kernels: Kernels,
+        progress: &Progress,
+    ) -> Result<Quantized> {
+        let Target { binding, codes, recipe, .. } = self;
+        let quantizer = Quantizer::new(codes.clone(), binding.columns(), None);
+        let calibrated = quantizer.and_then(|quantizer| {
+            Calibrated::new(quantizer, &observed.moments(recipe), recipe.effort, kernels)
+        });
+        let calibrated = calibrated.ok_or_else(|| {
+            let problem = "expected inputs on the calibration text that are finite and not all zero, found others \
+                           (--calibrate none does without)";
+            Error::tensor(&binding.tensors[0].tensor.name, problem)
+        })?;
+        let (panels, loss) = quantize_calibrated(source, binding, &calibrated, progress)?;
+        Ok(Quantized { bytes: [calibrated.values(), panels].concat(), loss })
+    }
+}
+
+/// Consecutive matrices whose sums fit the memory together, one at least.
+fn groups<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Target<'a>]> {
+    let mut rest = targets;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|target| {
+            bytes += Sums::bytes(target.binding.columns());
+            bytes <= MEMORY
+        });
+        let (group, later) = rest.split_at(fits.count().max(1).min(rest.len()));
+        rest = later;
+        (!group.is_empty()).then_some(group)
+    })
+}
+
+/// A matrix's inputs.
+struct Observed {
+    sums: Sums,
+    /// The mean of the diagonal without first tokens.
+    mean: f64,
+}
+
+impl Observed {
+    fn moments(&self, recipe: &Recipe) -> Moments {
+        let columns = self.sums.features();
+        let mut numbers = self.sums.times(1.0 / self.mean);
+        for column in 0..columns {
+            numbers[column * columns + column] += recipe.ridge;
+        }
+        // The damping is a part of the mean that it was without first tokens, which is 1.
+        Moments { columns, numbers, damping: recipe.damping }
+    }
+}
+
+/// Runs the samples through the model, and sums up what the inputs of `targets` are.
+fn observe(
+    session: &mut Session,
+    samples: &Samples,
+    targets: &[Target],
+    progress: &Progress,
+) -> smolrun::Result<Vec<Observed>> {
+    progress.start_tokens("calibrating", samples.tokens() as u64);
+    // The parts of an output matrix have the same inputs.
+    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+    for (place, target) in targets.iter().enumerate() {
+        places.entry(target.product).or_default().push(place);
+    }
+    let mut observed: Vec<Observed> = targets
+        .iter()
+        .map(|target| Observed { sums: Sums::new(target.binding.columns()), mean: 0.0 })
+        .collect();
+    let kernels = session.kernels();
+    let tokens: usize = samples.windows.iter().map(Vec::len).sum();
+    let mut run = |tokens: &[u32], add: &mut dyn FnMut(usize, &Activations<'_>)| {
+        session.truncate(0);
+        session.feed_observed(tokens, |inputs| {
+            for &place in places.get(&(inputs.kind, inputs.layer)).into_iter().flatten() {
+                add(place, &inputs);
+            }
+        })?;
+        progress.add(tokens.len() as u64);
+        Ok::<(), smolrun::Error>(())
+    };
+    for window in &samples.windows {
+        run(window, &mut |place, inputs| observed[place].sums.add(kernels, inputs, 1.0 / tokens as f32))?;
+    }
+    observed.iter_mut().for_each(|observed| observed.mean = observed.sums.mean());
+    for &(first, share) in &samples.firsts {
+        run(&[first], &mut |place, inputs| {
+            let weight = targets[place].recipe.firsts * share;
+            if weight > 0.0 {
+                observed[place].sums.add(kernels, inputs, weight);
+            }
+        })?;
+    }
+    Ok(observed)
+}

@@ -1,0 +1,43 @@
+//! The texts on which quantized matrices are to lose little, and blobs are compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::options::{Calibration, Mix, Weights};
+
+/// Prose and code in the public domain: see `data/README.md`.
+const BUILT_IN: &str = include_str!("../../data/calibration.txt");
+/// A text to calibrate on.
+#[derive(Debug)]
+pub struct Text {
+    /// Where it comes from, for messages.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+}
+
+impl Text {
+    /// Reads a file of UTF-8.
+    pub fn read(path: &Path) -> Result<Text> {
+        let bytes = fs::read(path).map_err(Error::io(path))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            Error::file(path, format!("expected a text in UTF-8, found another byte at {at}"))
+        })?;
+        Ok(Text { path: path.to_owned(), text })
+    }
+}
+
+impl Calibration {
+    /// The text, if there is to be one for these weights.
+    pub fn text(&self, weights: &Weights) -> Result<Option<Text>> {
+        let built_in = || Text { path: "the built-in text".into(), text: BUILT_IN.into() };
+        match self {
+            Calibration::None => Ok(None),
+            Calibration::Auto => Ok(matches!(weights.mix, Mix::Q4 | Mix::Q3).then(built_in)),
+            Calibration::BuiltIn => Ok(Some(built_in())),
+            Calibration::Text(path) => Text::read(path).map(Some),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! From a checkpoint to the blob on the disk: where every section goes, its bytes, and a name only for what is complete.
+
+mod blocks;
+pub mod metadata;
+pub mod pack;
+pub mod plan;
+pub mod sections;
+pub mod stream;
+pub(crate) mod target;
+pub mod temp_file;
+pub mod verify;

@@ -1,0 +1,29 @@
+//! `smolconv verify`: a blob is what its converter wrote.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use smolrun::format::Layout;
+use smolrun::storage::Storage;
+
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::tokenizer::chat_template;
+
+/// Maps the blob at `path` and runs every check that opening it runs.
+pub(crate) fn open(path: &Path) -> Result<(Arc<Storage>, Layout)> {
+    let storage = Storage::map(path).map_err(Error::io(path))?;
+    let layout = Layout::parse(storage.bytes()).map_err(Error::blob(path))?;
+    Ok((Arc::new(storage), layout))
+}
+
+/// Opens the blob at `path` and checks all of its content, also that its chat template can be compiled. Returns how it is
+/// laid out.
+pub fn verify(path: &Path, progress: &Progress) -> Result<Layout> {
+    let (storage, layout) = open(path)?;
+    progress.start("verifying", layout.sections.iter().map(|section| section.entry.length).sum());
+    smolrun::verify(&storage, &layout, None, &|bytes| progress.add(bytes)).map_err(Error::blob(path))?;
+    let template = layout.chat_template.clone().map(|range| String::from_utf8_lossy(&storage.bytes()[range]));
+    template.map_or(Ok(()), |template| chat_template::check(path, &template))?;
+    Ok(layout)
+}
