@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use smol_tests::common::{TALES, blob};
+use smol_tests::common::{Blob, Checkpoint, TALES, TempDir, TensorDtype, blob, tales_with_prefix};
 use smolrun::{
-    CancelToken, Error, FinishReason, GenerateOptions, Model, Sampling, Session, SessionOptions,
-    SpecialTokens, Token,
+    CancelToken, Error, FinishReason, GenerateOptions, Model, PromptOptions, Sampling, Session,
+    SessionOptions, SpecialTokens, Token,
 };
 
 fn model() -> Model {
@@ -96,6 +96,34 @@ fn a_cancelled_generation_ends_with_its_next_token() {
         cancel.reset();
         assert!(!cancel.is_cancelled());
     }
+}
+
+#[test]
+fn a_prompt_begins_with_the_model_s_prefix() {
+    let temp = TempDir::new();
+    let (blob, prefix) = tales_with_prefix(&temp);
+    let (with, without) = (Model::open(blob).unwrap(), model());
+    let text = "Once upon<|im_end|>";
+    let alone = encode(&with, text);
+    assert_eq!(encode(&without, text), alone, "a text alone has no prefix");
+    assert_eq!(with.encode_prompt(text).unwrap(), [&[prefix], &alone[..]].concat());
+    assert_eq!(without.encode_prompt(text).unwrap(), alone);
+    // Nothing to continue is the beginning of a text.
+    assert_eq!(with.encode_prompt("").unwrap(), [prefix]);
+    assert_eq!(without.encode_prompt("").unwrap(), [without.config().bos_token_id.unwrap()]);
+
+    let options = PromptOptions::default().special_tokens(SpecialTokens::Parse);
+    let parsed = with.encode_prompt_with(text, &options).unwrap();
+    assert_eq!((parsed[0], parsed[parsed.len() - 1]), (prefix, 2));
+    let options = options.max_tokens(parsed.len() - 1); // the prefix counts
+    let error = with.encode_prompt_with(text, &options).unwrap_err();
+    assert!(matches!(error, Error::TextTooLong { .. }), "{error}");
+
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    checkpoint.config["bos_token_id"] = serde_json::Value::Null;
+    let nameless = Model::from_bytes(Blob::of(&checkpoint).build()).unwrap();
+    let error = nameless.encode_prompt("").unwrap_err();
+    assert!(matches!(error, Error::Argument { name: "prompt", .. }), "{error}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use smolrun::{
-    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, Sampling, Session,
-    SessionOptions, SpecialTokens, Token, Tokenizer, verify,
+    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, PromptOptions, Sampling,
+    Session, SessionOptions, SpecialTokens, Token, Tokenizer, verify,
 };
 
 use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
@@ -256,9 +256,14 @@ pub(crate) fn chat_options(session: &Session) -> ChatOptions {
     ChatOptions::default().now(SystemTime::now()).max_tokens(session.most_tokens())
 }
 
+/// How a text becomes a prompt: no more tokens than the session can hold.
+pub(crate) fn prompt_options(session: &Session) -> PromptOptions {
+    PromptOptions::default().max_tokens(session.most_tokens())
+}
+
 /// The tokens of a prompt, if the session's context can hold so many.
 fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -> Result<Vec<u32>> {
-    let (model, most) = (session.model(), session.most_tokens());
+    let model = session.model();
     if args.is_chat() {
         let messages: Option<Vec<Message>> = args.messages(prompt)?;
         let messages =
@@ -266,11 +271,6 @@ fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -
         return Ok(model.encode_chat_with(&messages, &chat_options(session))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-    let ids = model.tokenizer().encode_prompt_within(&prompt.unwrap_or_default(), special, most)?;
-    // A model continues something: an empty prompt is the beginning of a text.
-    match (ids.is_empty(), model.config().bos_token_id) {
-        (false, _) => Ok(ids),
-        (true, Some(bos)) => Ok(vec![bos]),
-        (true, None) => Err("the prompt has no tokens, and the model names none that begins a text".into()),
-    }
+    let options = prompt_options(session).special_tokens(special);
+    Ok(model.encode_prompt_with(&prompt.unwrap_or_default(), &options)?)
 }

@@ -6,11 +6,11 @@
 //! ```no_run
 //! use std::io::Write;
 //!
-//! use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
+//! use smolrun::{GenerateOptions, Model, Session, SessionOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("tales.bin")?;
-//! let prompt = model.tokenizer().encode_prompt("Once upon a time", SpecialTokens::AsText)?;
+//! let prompt = model.encode_prompt("Once upon a time")?;
 //! let mut session = Session::new(&model, SessionOptions::default())?;
 //! for token in session.generate(&prompt, GenerateOptions::default().max_tokens(100))? {
 //!     print!("{}", token?.text);
@@ -78,8 +78,8 @@ mod verify;
 pub use self::error::{Error, Result};
 pub use self::generate::{
     Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generation,
-    Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, Sampler, SamplerStep, Sampling,
-    Score, Session, SessionOptions, TextStream, Token,
+    Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, PromptOptions, Sampler,
+    SamplerStep, Sampling, Score, Session, SessionOptions, TextStream, Token,
 };
 #[cfg(feature = "chat")]
 pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
