@@ -3,8 +3,9 @@
 //! The scalar set imitates AVX512-BF16 bit for bit, so that all this is tested on every machine.
 
 use smol_tests::common::{REAL, TALES, TempDir, blob_of, run, scattered_tokens};
+use smolrun::eval::PerplexityOptions;
 use smolrun::format::Dtype;
-use smolrun::{Error, Fast, Kernels, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialTokens};
 
 /// Three pieces of the fewest tokens that are rounded.
 const TOKENS: usize = 96;

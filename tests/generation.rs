@@ -34,7 +34,7 @@ fn run(model: &Model, options: GenerateOptions) -> (String, FinishReason) {
 
 /// Sixty random tokens a seed, which bring half characters and odd bytes.
 fn wild(seed: u64) -> GenerateOptions {
-    let sampling = Sampling { temperature: 3.0, seed, ..Sampling::default() };
+    let sampling = Sampling::default().temperature(3.0).seed(seed);
     GenerateOptions::default().max_tokens(60).sampling(sampling)
 }
 
@@ -148,8 +148,8 @@ fn another_thread_can_cancel() {
         thread::sleep(Duration::from_millis(30));
         other.cancel();
     });
-    let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)).collect();
-    let sampling = Sampling { logit_bias: bias, ..Sampling::default() };
+    let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
+    let sampling = Sampling::default().logit_bias(bias);
     let mut session = session(&model);
     loop {
         let options = GenerateOptions::default().max_tokens(500).sampling(sampling.clone()).cancel(&cancel);
@@ -201,7 +201,7 @@ fn logprobs_are_those_of_the_logits() {
 fn penalties_look_at_the_whole_sequence() {
     let model = model();
     let prompt = encode(&model, "the king and the queen and the king and the queen and the king and the");
-    let sampling = Sampling { presence_penalty: 1e6, ..Sampling::default() };
+    let sampling = Sampling::default().presence_penalty(1e6);
     let options = GenerateOptions::default().max_tokens(30).sampling(sampling);
     for split in [0, prompt.len() / 2] {
         let mut session = session(&model);

@@ -9,9 +9,11 @@ use std::time::{Instant, SystemTime};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
+use smolrun::chat::ChatOptions;
+use smolrun::tokenizer::Tokenizer;
 use smolrun::{
-    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, PromptOptions, Sampling,
-    Session, SessionOptions, SpecialTokens, Token, Tokenizer, verify,
+    CancelToken, Fast, FinishReason, GenerateOptions, Message, Model, PromptOptions, Sampling, Session,
+    SessionOptions, SpecialTokens, Token,
 };
 
 use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
@@ -74,8 +76,8 @@ struct Alternative {
 }
 
 impl Logprobs {
-    fn new(of: &smolrun::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
-        let alternative = |&smolrun::Alternative { id, logprob }: &_| {
+    fn new(of: &smolrun::generation::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
+        let alternative = |&smolrun::generation::Alternative { id, logprob, .. }: &_| {
             let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
             Ok(Alternative { id, text, logprob })
         };
@@ -93,8 +95,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
     let model = open(blob, args.no_mmap)?;
     if args.verify {
-        verify(model.storage(), model.layout(), args.threads, &|_| ())
-            .map_err(|error| format!("{}: {error}", blob.display()))?;
+        model.verify_with(args.threads, &|_| ()).map_err(|error| format!("{}: {error}", blob.display()))?;
     }
     let mut session = Session::new(
         &model,

@@ -32,7 +32,7 @@
 //! # #[cfg(feature = "chat")] {
 //! let model = Model::open("smol.bin")?;
 //! let mut session = Session::new(&model, SessionOptions::default())?;
-//! let sampling = Sampling { temperature: 0.7, top_p: 0.9, seed: 1, ..Sampling::default() };
+//! let sampling = Sampling::default().temperature(0.7).top_p(0.9).seed(1);
 //! let cancel = CancelToken::default(); // `cancel.clone()` goes to a button or a signal handler, which calls `cancel()`
 //!
 //! let mut messages = vec![Message::new("system", "Answer in one sentence.")];
@@ -59,11 +59,18 @@
 //! ```
 //!
 //! The library never prints, exits or panics on a bad file or argument: everything it has to say is an [`Error`].
+//!
+//! What most programs need is at the crate's root. The rest lies in modules by topic: conversations in `chat` (behind the
+//! feature `chat`), scores and perplexity in [`eval`], the blob's layout in [`format`](mod@format), the parts of a generation in
+//! [`generation`].
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "chat")]
+pub mod chat;
 mod error;
+pub mod eval;
 pub mod format;
 mod generate;
 mod kernels;
@@ -75,20 +82,37 @@ pub mod terminal;
 pub mod tokenizer;
 mod verify;
 
+#[cfg(feature = "chat")]
+#[doc(inline)]
+pub use self::chat::Message;
 pub use self::error::{Error, Result};
 pub use self::generate::{
-    Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generation,
-    Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, PromptOptions, Sampler,
-    SamplerStep, Sampling, Score, Session, SessionOptions, TextStream, Token,
+    CancelToken, FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
 };
-#[cfg(feature = "chat")]
-pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::kernels::Kernels;
+#[doc(hidden)] // for `smolrun bench`
 pub use self::machine::Machine;
-pub use self::model::{Activations, Fast, KvDtype, Model, Overflow};
-pub use self::pool::{Spawn, Work};
-pub use self::tokenizer::{SpecialTokens, Tokenizer};
-pub use self::verify::verify;
+#[doc(hidden)] // the converter's
+pub use self::model::Activations;
+pub use self::model::{Fast, KvDtype, Model, Overflow};
+#[doc(inline)]
+pub use self::tokenizer::SpecialTokens;
+
+pub mod generation {
+    //! The parts of a generation: for hosts that drive one themselves, and for what is said of each token.
+    //!
+    //! [`Tokens`] is the iterator that [`Session::generate`](crate::Session::generate) gives, and [`Generation`] the state
+    //! in it, to be kept beside a session. [`Sampler`] chooses a token by its logits, [`TextStream`] makes text of tokens'
+    //! bytes.
+
+    pub use crate::generate::{Alternative, Generation, Logprobs, Sampler, SamplerStep, TextStream, Tokens};
+}
+
+pub mod threads {
+    //! Worker threads that the caller starts: see [`SessionOptions::spawn`](crate::SessionOptions#structfield.spawn).
+
+    pub use crate::pool::{Spawn, Work};
+}
 
 /// The bytes of a blob inside the program, aligned as [`Model::from_static`] needs them.
 ///

@@ -1,8 +1,10 @@
 //! A model with the one sequence that it runs, driven token by token so that the worker can listen in between.
 
 use js_sys::{Array, Object, Reflect};
+use smolrun::chat::ChatOptions;
+use smolrun::generation::Generation;
 use smolrun::storage::Storage;
-use smolrun::{ChatOptions, Generation, Kernels, Message, Model, PromptOptions, Session, SessionOptions, SpecialTokens};
+use smolrun::{Kernels, Message, Model, PromptOptions, Session, SessionOptions, SpecialTokens};
 use wasm_bindgen::prelude::*;
 
 use crate::blob::BlobBuffer;

@@ -1,8 +1,10 @@
-//! From a text to the tokens that a model continues.
+//! From a text, or from messages, to the tokens that a model continues.
 
+#[cfg(feature = "chat")]
+use crate::chat::{Chat, ChatOptions, Message};
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::tokenizer::SpecialTokens;
+use crate::tokenizer::{SpecialTokens, Tokenizer};
 
 /// How [`Model::encode_prompt_with`] encodes a text.
 #[derive(Clone, Debug)]
@@ -35,6 +37,11 @@ impl PromptOptions {
 }
 
 impl Model {
+    /// The model's tokenizer, straight on the blob's tables: making one costs nothing.
+    pub fn tokenizer(&self) -> Tokenizer {
+        Tokenizer::new(self.storage().clone(), self.layout())
+    }
+
     /// The tokens of `text` as a prompt to be continued: what the model's prompts begin with (`<s>` of Llama 2 and Mistral,
     /// nothing of many others), then those of the text. Control tokens that the text spells are text.
     ///
@@ -59,5 +66,30 @@ impl Model {
                 found: "none".into(),
             }),
         }
+    }
+}
+
+#[cfg(feature = "chat")]
+impl Model {
+    /// Renders the blob's chat template over `messages`, followed by what begins the assistant's answer, and encodes it.
+    ///
+    /// What a message says never becomes a control token. A blob without a template is [`Error::Template`].
+    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        self.encode_chat_with(messages, &ChatOptions::default())
+    }
+
+    /// As [`Model::encode_chat`], with options. A conversation of too many tokens is [`Error::TextTooLong`].
+    pub fn encode_chat_with(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>> {
+        self.chat()?.encode(messages, options)
+    }
+
+    /// The text that [`Model::encode_chat_with`] encodes. Control tokens that a message spells cannot be told from the
+    /// template's in it.
+    pub fn render_chat(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        self.chat()?.render(messages, options)
+    }
+
+    fn chat(&self) -> Result<Chat<'_>> {
+        Chat::new(self.chat_template()?, self.tokenizer(), self.config())
     }
 }

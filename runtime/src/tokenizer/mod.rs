@@ -35,6 +35,7 @@ pub struct Tokenizer {
 
 /// What becomes of control tokens that are spelled out in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SpecialTokens {
     /// They are text like any other: for whatever a user wrote.
     AsText,
