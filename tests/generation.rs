@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use smol_tests::common::{Blob, Checkpoint, TALES, TempDir, TensorDtype, blob, tales_with_prefix};
+use smol_tests::common::{Blob, Checkpoint, TALES, TempDir, TensorDtype, blob, tales_with_prefix, within};
 use smolrun::{
-    CancelToken, Error, FinishReason, GenerateOptions, Model, PromptOptions, Sampling, Session,
+    CancelToken, Error, FinishReason, GenerateOptions, Model, Overflow, PromptOptions, Sampling, Session,
     SessionOptions, SpecialTokens, Token,
 };
 
@@ -150,16 +150,20 @@ fn another_thread_can_cancel() {
     });
     let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
     let sampling = Sampling::default().logit_bias(bias);
-    let mut session = session(&model);
-    loop {
-        let options = GenerateOptions::default().max_tokens(500).sampling(sampling.clone()).cancel(&cancel);
-        session.truncate(0);
-        let last = session.generate(&[5], options).unwrap().map(Result::unwrap).last();
-        if last.is_none_or(|last| last.finish_reason == Some(FinishReason::Cancelled)) {
-            break;
-        }
-    }
+    let options = GenerateOptions::default().max_tokens(usize::MAX).sampling(sampling).cancel(&cancel);
+    // It goes on for ever, unless it is told to end.
+    let (reason, last) = within("a generation that is cancelled", move || {
+        let endless = SessionOptions::default().overflow(Overflow::Slide);
+        let mut session = Session::new(&model, endless).unwrap();
+        let mut tokens = session.generate(&[5], options).unwrap();
+        let last = tokens.by_ref().map(Result::unwrap).last();
+        (tokens.finish_reason(), last)
+    });
     thread.join().unwrap();
+    assert!(cancel.is_cancelled());
+    assert_eq!(reason, Some(FinishReason::Cancelled));
+    // None where the prompt had not run yet.
+    assert!(last.is_none_or(|last| last.finish_reason == Some(FinishReason::Cancelled)));
 }
 
 #[test]

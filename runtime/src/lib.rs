@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! A conversation is a list of [`Message`]s, which the checkpoint's own template makes a prompt. Of the next turn's prompt the
-//! session knows all that was said before, and computes only what is new. A [`CancelToken`] ends an answer from anywhere:
+//! A conversation is a list of `Message`s (feature `chat`), which the checkpoint's own template makes a prompt. Of the next turn's
+//! prompt the session knows all that was said before, and computes only what is new. A [`CancelToken`] ends an answer from anywhere:
 //!
 //! ```no_run
 //! use std::io::Write;
