@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use smolrun::{Model, Sampler, Sampling, Session, SessionOptions, SpecialTokens};
+use smolrun::generation::Sampler;
+use smolrun::{Model, Sampling, Session, SessionOptions, SpecialTokens};
 
 const TEXT: &str = "There was once a miller who had three sons, and when he died he left them his mill, his donkey and \
     his cat. The eldest took the mill, the second took the donkey, and nothing was left for the youngest but the cat. ";
@@ -65,11 +66,8 @@ fn sample(c: &mut Criterion) {
     let logits: Vec<f32> = (0..49152).map(|i| ((i * 7919) % 49_157) as f32 / 4000.0).collect();
     let cases = [
         ("greedy", Sampling::default()),
-        (
-            "top_k 40, top_p 0.9",
-            Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, seed: 1, ..Sampling::default() },
-        ),
-        ("top_p 0.9", Sampling { temperature: 0.8, top_k: 0, top_p: 0.9, seed: 1, ..Sampling::default() }),
+        ("top_k 40, top_p 0.9", Sampling::default().temperature(0.8).top_k(40).top_p(0.9).seed(1)),
+        ("top_p 0.9", Sampling::default().temperature(0.8).top_p(0.9).seed(1)),
     ];
     let mut group = c.benchmark_group("sample of 49152");
     for (name, sampling) in cases {

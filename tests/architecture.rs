@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use smol_tests::common::repository;
 
 /// Modules of the runtime, and those of its own that each may use.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("bench", &["format", "kernels", "storage"]),
     ("format", &[]),
     ("storage", &[]),
@@ -15,9 +15,11 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("terminal", &[]),
     ("machine", &["error", "kernels", "pool", "storage"]),
     ("tokenizer", &["error", "format", "storage"]),
-    ("verify", &["error", "format", "storage", "tokenizer"]),
+    ("chat", &["error", "format", "tokenizer"]),
+    ("verify", &["error", "format", "model", "storage", "tokenizer"]),
     ("model", &["error", "format", "kernels", "pool", "storage"]),
-    ("generate", &["error", "kernels", "model", "pool", "tokenizer"]),
+    ("generate", &["chat", "error", "kernels", "model", "pool", "tokenizer"]),
+    ("eval", &["error", "generate", "model", "tokenizer"]),
 ];
 
 /// The only files with `unsafe`.

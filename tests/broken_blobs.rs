@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use smol_tests::common::blob::{ENTRY_LEN, HEADER_LEN, get_u32, get_u64, put_u32, put_u64, sign};
 use smol_tests::common::{Blob, Checkpoint, Outcome, Part, TempDir, TensorDtype, run};
 use smolrun::format::{Dtype, Kind};
-use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens, verify};
+use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
 
 const NONE: u32 = u32::MAX;
 /// What the programs are asked to continue: two words that merge, and an added token.
@@ -756,7 +756,7 @@ fn shape_cases() -> Vec<Case> {
         format!("{lm_head}: the config has no place for this section"),
         number(Config, 48, 1),
     ));
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         cases.push(reshaped(kind));
     }
     cases
@@ -808,7 +808,7 @@ fn reshaped(kind: Kind) -> Case {
 /// Each kind of section taken out, or there twice.
 fn section_cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let index = good().index(kind);
         let layer = good().parts[index].layer;
         let name = kind.name();
@@ -1323,7 +1323,7 @@ fn use_blob(bytes: &[u8]) -> smolrun::Result<()> {
 
 fn verify_blob(bytes: &[u8]) -> smolrun::Result<()> {
     let model = Model::from_bytes(bytes)?;
-    verify(model.storage(), model.layout(), Some(2), &|_| ())
+    model.verify_with(Some(2), &|_| ())
 }
 
 fn message(result: smolrun::Result<()>) -> String {

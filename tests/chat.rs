@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::json;
 use smol_tests::common::{Checkpoint, REAL, TempDir, TensorDtype, blob, data, tales_with_template};
 use smolconv::{Options, Progress, convert};
+use smolrun::chat::{ChatOptions, ChatTemplate};
 use smolrun::{
-    CancelToken, ChatOptions, ChatTemplate, FinishReason, GenerateOptions, Message, Model, Session,
-    SessionOptions, SpecialTokens,
+    CancelToken, FinishReason, GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens,
 };
 
 /// What transformers made of a conversation.

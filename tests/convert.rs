@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use sha2::{Digest, Sha256};
 use smol_tests::common::{
     Checkpoint, Outcome, Quantised, Running, TempDir, TensorDtype, program, run, tales,
 };
+use smolrun::Model;
 use smolrun::format::{Dtype, Kind, Layout, PANEL, Section};
 use smolrun::storage::Storage;
 
@@ -258,7 +258,7 @@ fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -
     let inspected = inspect(path);
     let blob = Blob::open(path);
     for section in inspected["sections"].as_array().unwrap() {
-        let kind = Kind::ALL.into_iter().find(|kind| section["kind"] == kind.name()).unwrap();
+        let &kind = Kind::ALL.iter().find(|kind| section["kind"] == kind.name()).unwrap();
         let layer = section["layer"].as_u64().map(|layer| layer as u32);
         if !kind.is_matrix() {
             assert_eq!(section["relative_error"], Value::Null, "{section}");
@@ -794,11 +794,11 @@ fn verify_reports_the_first_damage_and_all_progress_whatever_the_threads() {
     let layout = Blob::open(&temp.join("out.bin")).layout;
     let content: u64 = layout.sections.iter().map(|section| section.entry.length).sum();
     let verify = |bytes: &[u8], threads| {
-        let (storage, done) = (Arc::new(Storage::from_bytes(bytes).unwrap()), AtomicU64::new(0));
+        let (model, done) = (Model::from_bytes(bytes).unwrap(), AtomicU64::new(0));
         let progress = |bytes| {
             done.fetch_add(bytes, Ordering::Relaxed);
         };
-        let result = smolrun::verify(&storage, &layout, threads, &progress);
+        let result = model.verify_with(threads, &progress);
         assert_eq!(done.into_inner(), content);
         result.map_err(|error| error.to_string())
     };

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use smol_tests::common::{TALES, blob};
+use smol_tests::common::{Blob, Checkpoint, TALES, TempDir, TensorDtype, blob, tales_with_prefix, within};
 use smolrun::{
-    CancelToken, Error, FinishReason, GenerateOptions, Model, Sampling, Session, SessionOptions,
-    SpecialTokens, Token,
+    CancelToken, Error, FinishReason, GenerateOptions, Model, Overflow, PromptOptions, Sampling, Session,
+    SessionOptions, SpecialTokens, Token,
 };
 
 fn model() -> Model {
@@ -34,7 +34,7 @@ fn run(model: &Model, options: GenerateOptions) -> (String, FinishReason) {
 
 /// Sixty random tokens a seed, which bring half characters and odd bytes.
 fn wild(seed: u64) -> GenerateOptions {
-    let sampling = Sampling { temperature: 3.0, seed, ..Sampling::default() };
+    let sampling = Sampling::default().temperature(3.0).seed(seed);
     GenerateOptions::default().max_tokens(60).sampling(sampling)
 }
 
@@ -99,6 +99,34 @@ fn a_cancelled_generation_ends_with_its_next_token() {
 }
 
 #[test]
+fn a_prompt_begins_with_the_model_s_prefix() {
+    let temp = TempDir::new();
+    let (blob, prefix) = tales_with_prefix(&temp);
+    let (with, without) = (Model::open(blob).unwrap(), model());
+    let text = "Once upon<|im_end|>";
+    let alone = encode(&with, text);
+    assert_eq!(encode(&without, text), alone, "a text alone has no prefix");
+    assert_eq!(with.encode_prompt(text).unwrap(), [&[prefix], &alone[..]].concat());
+    assert_eq!(without.encode_prompt(text).unwrap(), alone);
+    // Nothing to continue is the beginning of a text.
+    assert_eq!(with.encode_prompt("").unwrap(), [prefix]);
+    assert_eq!(without.encode_prompt("").unwrap(), [without.config().bos_token_id.unwrap()]);
+
+    let options = PromptOptions::default().special_tokens(SpecialTokens::Parse);
+    let parsed = with.encode_prompt_with(text, &options).unwrap();
+    assert_eq!((parsed[0], parsed[parsed.len() - 1]), (prefix, 2));
+    let options = options.max_tokens(parsed.len() - 1); // the prefix counts
+    let error = with.encode_prompt_with(text, &options).unwrap_err();
+    assert!(matches!(error, Error::TextTooLong { .. }), "{error}");
+
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    checkpoint.config["bos_token_id"] = serde_json::Value::Null;
+    let nameless = Model::from_bytes(Blob::of(&checkpoint).build()).unwrap();
+    let error = nameless.encode_prompt("").unwrap_err();
+    assert!(matches!(error, Error::Argument { name: "prompt", .. }), "{error}");
+}
+
+#[test]
 fn a_cancelled_prompt_has_no_token() {
     let model = model();
     let prompt = encode(&model, &"Once upon a time there was a king. ".repeat(60));
@@ -120,18 +148,22 @@ fn another_thread_can_cancel() {
         thread::sleep(Duration::from_millis(30));
         other.cancel();
     });
-    let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)).collect();
-    let sampling = Sampling { logit_bias: bias, ..Sampling::default() };
-    let mut session = session(&model);
-    loop {
-        let options = GenerateOptions::default().max_tokens(500).sampling(sampling.clone()).cancel(&cancel);
-        session.truncate(0);
-        let last = session.generate(&[5], options).unwrap().map(Result::unwrap).last();
-        if last.is_none_or(|last| last.finish_reason == Some(FinishReason::Cancelled)) {
-            break;
-        }
-    }
+    let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
+    let sampling = Sampling::default().logit_bias(bias);
+    let options = GenerateOptions::default().max_tokens(usize::MAX).sampling(sampling).cancel(&cancel);
+    // It goes on for ever, unless it is told to end.
+    let (reason, last) = within("a generation that is cancelled", move || {
+        let endless = SessionOptions::default().overflow(Overflow::Slide);
+        let mut session = Session::new(&model, endless).unwrap();
+        let mut tokens = session.generate(&[5], options).unwrap();
+        let last = tokens.by_ref().map(Result::unwrap).last();
+        (tokens.finish_reason(), last)
+    });
     thread.join().unwrap();
+    assert!(cancel.is_cancelled());
+    assert_eq!(reason, Some(FinishReason::Cancelled));
+    // None where the prompt had not run yet.
+    assert!(last.is_none_or(|last| last.finish_reason == Some(FinishReason::Cancelled)));
 }
 
 #[test]
@@ -173,7 +205,7 @@ fn logprobs_are_those_of_the_logits() {
 fn penalties_look_at_the_whole_sequence() {
     let model = model();
     let prompt = encode(&model, "the king and the queen and the king and the queen and the king and the");
-    let sampling = Sampling { presence_penalty: 1e6, ..Sampling::default() };
+    let sampling = Sampling::default().presence_penalty(1e6);
     let options = GenerateOptions::default().max_tokens(30).sampling(sampling);
     for split in [0, prompt.len() / 2] {
         let mut session = session(&model);

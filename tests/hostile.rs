@@ -8,7 +8,8 @@ use smol_tests::common::counting::{Counting, Memory, Random, alone};
 use smol_tests::common::{Blob, Checkpoint, TempDir, TensorDtype, damage, data, tokenizer};
 use smolconv::tokenizer::{TokenizerTables, compile};
 use smolconv::{Options, Progress, convert};
-use smolrun::{ChatOptions, Error, Message, Model, SpecialTokens};
+use smolrun::chat::ChatOptions;
+use smolrun::{Error, Message, Model, SpecialTokens};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

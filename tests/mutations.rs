@@ -13,7 +13,7 @@ use smol_tests::common::counting::{Counting, Memory, Random, alone};
 use smol_tests::common::{Blob, Checkpoint, SavedSession, TempDir, TensorDtype};
 use smolrun::{
     GenerateOptions, Kernels, KvDtype, Message, Model, Overflow, Sampling, Session, SessionOptions,
-    SpecialTokens, verify,
+    SpecialTokens,
 };
 
 /// How many there are unless `SMOL_MUTATIONS` says otherwise. Without optimisation SHA-256 alone would take minutes.
@@ -135,7 +135,7 @@ struct Tally {
 fn exercise(bytes: &[u8], seed: u64, tally: &mut Tally) {
     let Ok(model) = Model::from_bytes(bytes) else { return };
     tally.opened += 1;
-    let is_verified = verify(model.storage(), model.layout(), Some(1), &|_| ()).is_ok();
+    let is_verified = model.verify_with(Some(1), &|_| ()).is_ok();
     tally.verified += u64::from(is_verified);
     let tokenizer = model.tokenizer();
     let mut prompt = vec![seed as u32 % 64, 1];
@@ -166,7 +166,7 @@ fn exercise(bytes: &[u8], seed: u64, tally: &mut Tally) {
 
 fn generate(model: &Model, prompt: &[u32], seed: u64, tally: &mut Tally) -> smolrun::Result<()> {
     let temperature = if seed.is_multiple_of(8) { 0.0 } else { 1.0 };
-    let sampling = Sampling { temperature, top_k: 9, top_p: 0.9, seed, ..Sampling::default() };
+    let sampling = Sampling::default().temperature(temperature).top_k(9).top_p(0.9).seed(seed);
     let mut session = Session::new(model, SessionOptions::default().threads(1))?;
     let options = GenerateOptions::default().max_tokens(4).sampling(sampling);
     for token in session.generate(&prompt[..prompt.len().min(20)], options)? {

@@ -12,11 +12,9 @@ use smol_tests::common::{
     REAL, Running, TALES, TempDir, Terminal, blob, blob_of, data, model_dir, program, run, tales,
 };
 use smolconv::{Options, Progress, convert};
+use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
 use smolrun::format::Dtype;
-use smolrun::{
-    CancelToken, Comparison, Error, Model, Perplexity, PerplexityOptions, Session, SessionOptions,
-    SpecialTokens,
-};
+use smolrun::{CancelToken, Error, Model, Session, SessionOptions, SpecialTokens};
 
 /// Of means over thousands of tokens, whose single figures differ from PyTorch's by sums in another order.
 const TOLERANCE: f64 = 1e-5;

@@ -6,9 +6,8 @@ use std::fs;
 
 use serde_json::Value;
 use smol_tests::common::{TALES, blob, data};
-use smolrun::{
-    GenerateOptions, Kernels, Model, Sampler, SamplerStep, Sampling, Session, SessionOptions, SpecialTokens,
-};
+use smolrun::generation::{Sampler, SamplerStep};
+use smolrun::{GenerateOptions, Kernels, Model, Sampling, Session, SessionOptions, SpecialTokens};
 
 /// The system's memory, with a count of what each thread asks for.
 struct Counting;
@@ -36,25 +35,23 @@ static ALLOCATOR: Counting = Counting;
 
 /// Every step switched on.
 fn everything() -> Sampling {
-    Sampling {
-        temperature: 0.9,
-        top_k: 200,
-        top_p: 0.95,
-        min_p: 0.001,
-        typical_p: 0.95,
-        repetition_penalty: 1.1,
-        frequency_penalty: 0.1,
-        presence_penalty: 0.1,
-        penalty_window: 64,
-        logit_bias: vec![(5, -1.0), (7, f32::NEG_INFINITY)],
-        seed: 7,
-        ..Sampling::default()
-    }
+    Sampling::default()
+        .temperature(0.9)
+        .top_k(200)
+        .top_p(0.95)
+        .min_p(0.001)
+        .typical_p(0.95)
+        .repetition_penalty(1.1)
+        .frequency_penalty(0.1)
+        .presence_penalty(0.1)
+        .penalty_window(64)
+        .logit_bias([(5, -1.0), (7, f32::NEG_INFINITY)])
+        .seed(7)
 }
 
 /// The options of a reference case; only their steps, in their order.
 fn sampling(options: &Value) -> Sampling {
-    let mut sampling = Sampling { temperature: 1.0, order: Vec::new(), ..Sampling::default() };
+    let mut sampling = Sampling::default().temperature(1.0).order([]);
     for option in options.as_array().unwrap() {
         let value = option[1].as_f64().unwrap();
         let (field, step) = match option[0].as_str().unwrap() {
@@ -121,7 +118,7 @@ fn a_seed_means_the_same_text_on_every_thread_count_and_instruction_set() {
 #[test]
 fn choosing_a_token_allocates_nothing() {
     let logits: Vec<f32> = (0..49_152).map(|i| ((i * 7919) % 49_157) as f32 / 4000.0).collect();
-    for sampling in [Sampling::default(), everything(), Sampling { penalty_window: 0, ..everything() }] {
+    for sampling in [Sampling::default(), everything(), everything().penalty_window(0)] {
         let mut sampler = Sampler::new(sampling, logits.len()).unwrap();
         let before = ALLOCATIONS.get();
         for _ in 0..100 {

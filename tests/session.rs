@@ -126,7 +126,7 @@ fn a_generator_ends_after_its_last_token_or_error() {
     let mut generator = session.generate(&[99], GenerateOptions::default()).unwrap();
     assert!(matches!(generator.next(), Some(Err(Error::TokenId { id: 99, .. }))));
     assert!(generator.next().is_none());
-    let sampling = Sampling { top_p: 2.0, ..Sampling::default() };
+    let sampling = Sampling::default().top_p(2.0);
     assert!(session.generate(&[1], GenerateOptions::default().sampling(sampling)).is_err());
 }
 

@@ -393,7 +393,7 @@ fn compare_tokenizers(name: &str, bytes: &[u8]) {
     let reader = Tokenizer { blob: &blob };
     let storage = std::sync::Arc::new(smolrun::storage::Storage::from_bytes(bytes).unwrap());
     let layout = smolrun::format::Layout::parse(storage.bytes()).unwrap();
-    let runtime = smolrun::Tokenizer::new(storage, &layout);
+    let runtime = smolrun::tokenizer::Tokenizer::new(storage, &layout);
     let texts = [
         "",
         "Once upon a time, there lived a king who had 3 daughters.",

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use smol_tests::common::counting::{Counting, Memory, Random};
 use smol_tests::common::{Blob, Checkpoint, TempDir, TensorDtype, data, run};
 use smolconv::json::Document;
+use smolrun::Message;
+use smolrun::chat::{ChatOptions, ChatTemplate};
 use smolrun::format::Kind;
-use smolrun::{ChatOptions, ChatTemplate, Message};
 
 /// Of the thread that compiles and renders: a quarter of what WebAssembly has, an eighth of what threads have. Builds
 /// without optimisation take more of it.

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use smol_tests::common::{TALES, TempDir, Terminal, blob, program, run, tales_with_template};
+use smol_tests::common::{
+    TALES, TempDir, Terminal, blob, program, run, tales_with_prefix, tales_with_template,
+};
 use smolrun::{GenerateOptions, Message, Model, Session, SessionOptions, SpecialTokens};
 
 /// A conversation is a tale, to which both sides add: what the model in the repository can do.
@@ -207,6 +209,26 @@ fn a_model_without_roles_continues_texts() {
     }
     let expected = "error: the blob has no chat template, and without it no system message";
     say(&terminal, &mut screen, "/system Be kind.", expected);
+}
+
+/// Llama 2 and Mistral are such: without the token that they begin with they answer otherwise.
+#[test]
+fn without_a_template_each_text_begins_as_prompts_do() {
+    let temp = TempDir::new();
+    let (blob, prefix) = tales_with_prefix(&temp);
+    let model = Model::open(&blob).unwrap();
+    let arguments = [blob.to_str().unwrap(), "-n", "24", "--temperature", "0"];
+    let terminal = Terminal::run(&program("smolrun"), &arguments, &[("SMOLRUN_HISTORY", "")]);
+    let mut screen =
+        "tales has no chat template: it continues each text you type; /help lists the commands.\n>"
+            .to_owned();
+    for text in ["Once upon a time", "The king"] {
+        let alone = model.tokenizer().encode(text, SpecialTokens::AsText).unwrap();
+        let answer = generate(&model, &[&[prefix], &alone[..]].concat(), TOKENS);
+        assert_ne!(answer, generate(&model, &alone, TOKENS), "the prefix changes nothing");
+        let shown = format!("{answer}\n(cut at the most tokens: /set max-tokens raises it)");
+        say(&terminal, &mut screen, text, &shown);
+    }
 }
 
 #[test]

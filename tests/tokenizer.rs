@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use smol_tests::common::{Blob, Checkpoint, REAL, TALES, TensorDtype, damage, data, model_dir, tokenizer};
 use smolconv::tokenizer::compile;
-use smolrun::{Error, Model, SpecialTokens, Tokenizer};
+use smolrun::tokenizer::Tokenizer;
+use smolrun::{Error, Model, SpecialTokens};
 use tokenizers::Tokenizer as Oracle;
 
 /// Cheap stand-in for a random number generator (splitmix64): the same numbers on every machine.

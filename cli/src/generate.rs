@@ -9,9 +9,11 @@ use std::time::{Instant, SystemTime};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
+use smolrun::chat::ChatOptions;
+use smolrun::tokenizer::Tokenizer;
 use smolrun::{
-    CancelToken, ChatOptions, Fast, FinishReason, GenerateOptions, Message, Model, Sampling, Session,
-    SessionOptions, SpecialTokens, Token, Tokenizer, verify,
+    CancelToken, Fast, FinishReason, GenerateOptions, Message, Model, PromptOptions, Sampling, Session,
+    SessionOptions, SpecialTokens, Token,
 };
 
 use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
@@ -74,8 +76,8 @@ struct Alternative {
 }
 
 impl Logprobs {
-    fn new(of: &smolrun::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
-        let alternative = |&smolrun::Alternative { id, logprob }: &_| {
+    fn new(of: &smolrun::generation::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
+        let alternative = |&smolrun::generation::Alternative { id, logprob, .. }: &_| {
             let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
             Ok(Alternative { id, text, logprob })
         };
@@ -93,8 +95,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
     let model = open(blob, args.no_mmap)?;
     if args.verify {
-        verify(model.storage(), model.layout(), args.threads, &|_| ())
-            .map_err(|error| format!("{}: {error}", blob.display()))?;
+        model.verify_with(args.threads, &|_| ()).map_err(|error| format!("{}: {error}", blob.display()))?;
     }
     let mut session = Session::new(
         &model,
@@ -256,9 +257,14 @@ pub(crate) fn chat_options(session: &Session) -> ChatOptions {
     ChatOptions::default().now(SystemTime::now()).max_tokens(session.most_tokens())
 }
 
+/// How a text becomes a prompt: no more tokens than the session can hold.
+pub(crate) fn prompt_options(session: &Session) -> PromptOptions {
+    PromptOptions::default().max_tokens(session.most_tokens())
+}
+
 /// The tokens of a prompt, if the session's context can hold so many.
 fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -> Result<Vec<u32>> {
-    let (model, most) = (session.model(), session.most_tokens());
+    let model = session.model();
     if args.is_chat() {
         let messages: Option<Vec<Message>> = args.messages(prompt)?;
         let messages =
@@ -266,11 +272,6 @@ fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -
         return Ok(model.encode_chat_with(&messages, &chat_options(session))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-    let ids = model.tokenizer().encode_prompt_within(&prompt.unwrap_or_default(), special, most)?;
-    // A model continues something: an empty prompt is the beginning of a text.
-    match (ids.is_empty(), model.config().bos_token_id) {
-        (false, _) => Ok(ids),
-        (true, Some(bos)) => Ok(vec![bos]),
-        (true, None) => Err("the prompt has no tokens, and the model names none that begins a text".into()),
-    }
+    let options = prompt_options(session).special_tokens(special);
+    Ok(model.encode_prompt_with(&prompt.unwrap_or_default(), &options)?)
 }

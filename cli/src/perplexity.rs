@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use smolrun::{Comparison, Model, Perplexity, PerplexityOptions, Session, SpecialTokens};
+use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
+use smolrun::{Model, Session, SpecialTokens};
 
 use crate::args::PerplexityArgs;
 use crate::generate::{open, session_options};

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use serde::Deserialize;
-use smolrun::{Model, SamplerStep, Sampling};
+use smolrun::generation::SamplerStep;
+use smolrun::{Model, Sampling};
 
 /// What was asked for; the rest is decided by [`SamplingArgs::sampling`].
 #[derive(Args, Clone, Debug, Default)]
@@ -166,20 +167,20 @@ impl SamplingArgs {
         }
         let neutral = Sampling::default();
         let seed = if defaults.seed_is_random { Seed::Random } else { Seed::Number(0) };
-        Sampling {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            min_p: self.min_p.unwrap_or(neutral.min_p),
-            typical_p: self.typical_p.unwrap_or(neutral.typical_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(neutral.frequency_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(neutral.presence_penalty),
-            penalty_window: self.penalty_window.unwrap_or(neutral.penalty_window),
-            logit_bias,
-            order: self.sampler_order.clone().unwrap_or(neutral.order),
-            seed: self.seed.unwrap_or(seed).number(),
-        }
+        neutral
+            .clone()
+            .temperature(self.temperature.unwrap_or(defaults.temperature))
+            .top_k(self.top_k.unwrap_or(defaults.top_k))
+            .top_p(self.top_p.unwrap_or(defaults.top_p))
+            .min_p(self.min_p.unwrap_or(neutral.min_p))
+            .typical_p(self.typical_p.unwrap_or(neutral.typical_p))
+            .repetition_penalty(self.repetition_penalty.unwrap_or(defaults.repetition_penalty))
+            .frequency_penalty(self.frequency_penalty.unwrap_or(neutral.frequency_penalty))
+            .presence_penalty(self.presence_penalty.unwrap_or(neutral.presence_penalty))
+            .penalty_window(self.penalty_window.unwrap_or(neutral.penalty_window))
+            .logit_bias(logit_bias)
+            .order(self.sampler_order.clone().unwrap_or(neutral.order))
+            .seed(self.seed.unwrap_or(seed).number())
     }
 }
 
@@ -223,7 +224,7 @@ impl fmt::Display for Described<'_> {
         if !logit_bias.is_empty() {
             write!(f, ", logits of {} tokens changed", logit_bias.len())?;
         }
-        if *order != SamplerStep::ALL {
+        if order != SamplerStep::ALL {
             let steps: Vec<_> = order.iter().map(|step| step.name()).collect();
             write!(f, ", sampler-order {}", steps.join(","))?;
         }

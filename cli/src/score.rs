@@ -35,8 +35,8 @@ pub(crate) fn score(blob: &Path, threads: Option<usize>) -> Result {
     })
 }
 
-impl From<smolrun::Score> for Score {
-    fn from(score: smolrun::Score) -> Score {
+impl From<smolrun::eval::Score> for Score {
+    fn from(score: smolrun::eval::Score) -> Score {
         Score { logprob: score.logprob, tokens: score.tokens, is_greedy: score.is_greedy }
     }
 }

@@ -79,6 +79,52 @@ pub enum Error {
 /// A result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl Error {
+    /// The error's class, by which programs and bindings tell errors apart. A code never changes its meaning and none goes
+    /// away; there may be more of them one day.
+    ///
+    /// | code | what |
+    /// |---|---|
+    /// | `argument` | an option or argument has a value it may not have |
+    /// | `argument.token_id` | a token id is not in the vocabulary |
+    /// | `blob.alignment` | the bytes in memory do not start on a multiple of 64 |
+    /// | `blob.checksum` | verifying: a section's bytes are not those that were written |
+    /// | `blob.config` | a hyperparameter has a value it may not have |
+    /// | `blob.directory` | the header or the directory was changed after it was written |
+    /// | `blob.entry` | a directory entry has a field it may not have |
+    /// | `blob.header` | a header field has a value it may not have, as in a file that was cut off |
+    /// | `blob.magic` | it is no blob |
+    /// | `blob.missing` | a section is missing |
+    /// | `blob.padding` | verifying: bytes between sections are not zero |
+    /// | `blob.reserved` | reserved bytes are not zero |
+    /// | `blob.table` | a table contradicts itself |
+    /// | `blob.too_short` | there are fewer bytes than a header has |
+    /// | `blob.version` | it was written by an incompatible version |
+    /// | `chat_template` | the chat template cannot be used |
+    /// | `context_full` | more tokens than the model's context has room for |
+    /// | `io` | a file could not be opened, mapped or read |
+    /// | `not_finite` | the model computed NaN or infinity |
+    /// | `out_of_memory` | there is no memory for something |
+    /// | `saved_session` | a file is no session to go on from |
+    /// | `text_too_long` | a text makes more tokens than there is room for |
+    /// | `threads` | no other thread could be started |
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Io { .. } => "io",
+            Error::Format(error) => error.code(),
+            Error::OutOfMemory { .. } => "out_of_memory",
+            Error::TokenId { .. } => "argument.token_id",
+            Error::ContextFull { .. } => "context_full",
+            Error::TextTooLong { .. } => "text_too_long",
+            Error::Argument { .. } => "argument",
+            Error::SavedSession { .. } => "saved_session",
+            Error::Template { .. } => "chat_template",
+            Error::Threads { .. } => "threads",
+            Error::NotFinite => "not_finite",
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,5 +166,49 @@ impl std::error::Error for Error {
 impl From<FormatError> for Error {
     fn from(error: FormatError) -> Error {
         Error::Format(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Error;
+    use crate::format::FormatError;
+
+    /// What stands between two marks in a line, of the lines of `source`.
+    fn between<'a>(source: &'a str, start: &str, end: &str) -> Vec<&'a str> {
+        source.lines().filter_map(|line| Some(line.trim().split_once(start)?.1.split_once(end)?.0)).collect()
+    }
+
+    /// The compiler sees to it that each variant has a code, this to it that no two share one and that each is documented.
+    #[test]
+    fn each_code_is_of_one_variant_and_documented() {
+        let (ours, _) = include_str!("error.rs").split_once("mod tests").unwrap();
+        let given =
+            [between(ours, "=> \"", "\""), between(include_str!("format/error.rs"), "=> \"blob", "\"")];
+        let given: Vec<String> = given[0]
+            .iter()
+            .map(|code| code.to_string())
+            .chain(given[1].iter().map(|code| format!("blob{code}")))
+            .collect();
+        assert_eq!(given.len(), 10 + 13, "a code for each variant: {given:?}");
+        let distinct: BTreeSet<&str> = given.iter().map(String::as_str).collect();
+        assert_eq!(distinct.len(), given.len(), "each of its own: {given:?}");
+        let documented = between(ours, "/// | `", "` |");
+        assert_eq!(documented, Vec::from_iter(distinct), "documented, in order");
+    }
+
+    #[test]
+    fn codes_are_those_of_the_variants() {
+        let place = crate::format::Place::Header;
+        for (error, code) in [
+            (Error::NotFinite, "not_finite"),
+            (Error::TokenId { id: 5, vocab_size: 4 }, "argument.token_id"),
+            (FormatError::SectionHash { place }.into(), "blob.checksum"),
+            (FormatError::TooShort { found: 5 }.into(), "blob.too_short"),
+        ] {
+            assert_eq!(error.code(), code, "{error}");
+        }
     }
 }

@@ -6,11 +6,11 @@
 //! ```no_run
 //! use std::io::Write;
 //!
-//! use smolrun::{GenerateOptions, Model, Session, SessionOptions, SpecialTokens};
+//! use smolrun::{GenerateOptions, Model, Session, SessionOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("tales.bin")?;
-//! let prompt = model.tokenizer().encode_prompt("Once upon a time", SpecialTokens::AsText)?;
+//! let prompt = model.encode_prompt("Once upon a time")?;
 //! let mut session = Session::new(&model, SessionOptions::default())?;
 //! for token in session.generate(&prompt, GenerateOptions::default().max_tokens(100))? {
 //!     print!("{}", token?.text);
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! A conversation is a list of [`Message`]s, which the checkpoint's own template makes a prompt. Of the next turn's prompt the
-//! session knows all that was said before, and computes only what is new. A [`CancelToken`] ends an answer from anywhere:
+//! A conversation is a list of `Message`s (feature `chat`), which the checkpoint's own template makes a prompt. Of the next turn's
+//! prompt the session knows all that was said before, and computes only what is new. A [`CancelToken`] ends an answer from anywhere:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -32,7 +32,7 @@
 //! # #[cfg(feature = "chat")] {
 //! let model = Model::open("smol.bin")?;
 //! let mut session = Session::new(&model, SessionOptions::default())?;
-//! let sampling = Sampling { temperature: 0.7, top_p: 0.9, seed: 1, ..Sampling::default() };
+//! let sampling = Sampling::default().temperature(0.7).top_p(0.9).seed(1);
 //! let cancel = CancelToken::default(); // `cancel.clone()` goes to a button or a signal handler, which calls `cancel()`
 //!
 //! let mut messages = vec![Message::new("system", "Answer in one sentence.")];
@@ -59,11 +59,18 @@
 //! ```
 //!
 //! The library never prints, exits or panics on a bad file or argument: everything it has to say is an [`Error`].
+//!
+//! What most programs need is at the crate's root. The rest lies in modules by topic: conversations in `chat` (behind the
+//! feature `chat`), scores and perplexity in [`eval`], the blob's layout in [`format`](mod@format), the parts of a generation in
+//! [`generation`].
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "chat")]
+pub mod chat;
 mod error;
+pub mod eval;
 pub mod format;
 mod generate;
 mod kernels;
@@ -75,20 +82,37 @@ pub mod terminal;
 pub mod tokenizer;
 mod verify;
 
+#[cfg(feature = "chat")]
+#[doc(inline)]
+pub use self::chat::Message;
 pub use self::error::{Error, Result};
 pub use self::generate::{
-    Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generation,
-    Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, Sampler, SamplerStep, Sampling,
-    Score, Session, SessionOptions, TextStream, Token,
+    CancelToken, FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
 };
-#[cfg(feature = "chat")]
-pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::kernels::Kernels;
+#[doc(hidden)] // for `smolrun bench`
 pub use self::machine::Machine;
-pub use self::model::{Activations, Fast, KvDtype, Model, Overflow};
-pub use self::pool::{Spawn, Work};
-pub use self::tokenizer::{SpecialTokens, Tokenizer};
-pub use self::verify::verify;
+#[doc(hidden)] // the converter's
+pub use self::model::Activations;
+pub use self::model::{Fast, KvDtype, Model, Overflow};
+#[doc(inline)]
+pub use self::tokenizer::SpecialTokens;
+
+pub mod generation {
+    //! The parts of a generation: for hosts that drive one themselves, and for what is said of each token.
+    //!
+    //! [`Tokens`] is the iterator that [`Session::generate`](crate::Session::generate) gives, and [`Generation`] the state
+    //! in it, to be kept beside a session. [`Sampler`] chooses a token by its logits, [`TextStream`] makes text of tokens'
+    //! bytes.
+
+    pub use crate::generate::{Alternative, Generation, Logprobs, Sampler, SamplerStep, TextStream, Tokens};
+}
+
+pub mod threads {
+    //! Worker threads that the caller starts: see [`SessionOptions::spawn`](crate::SessionOptions#structfield.spawn).
+
+    pub use crate::pool::{Spawn, Work};
+}
 
 /// The bytes of a blob inside the program, aligned as [`Model::from_static`] needs them.
 ///

@@ -4,6 +4,7 @@
 //! see it. So a parked or preempted worker costs speed, never a wait, and a pool of one thread is just a loop.
 
 use std::any::Any;
+use std::fmt;
 use std::hint::spin_loop;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -25,8 +26,23 @@ const SPINS_BEFORE_YIELDING: u32 = 10_000 * ROUNDS_PER_PAUSE;
 /// What a worker thread does: it ends when its session does.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread that does some work: see [`SessionOptions::spawn`](crate::SessionOptions::spawn).
-pub type Spawn = fn(Work) -> io::Result<()>;
+/// Starts a thread that does some work: see [`SessionOptions::spawn`](crate::SessionOptions#structfield.spawn). Clones are the
+/// same function.
+#[derive(Clone)]
+pub struct Spawn(Arc<dyn Fn(Work) -> io::Result<()> + Send + Sync>);
+
+impl Spawn {
+    /// What `spawn` starts. It hands the work to a thread and returns at once, or says why there is no thread.
+    pub fn new(spawn: impl Fn(Work) -> io::Result<()> + Send + Sync + 'static) -> Spawn {
+        Spawn(Arc::new(spawn))
+    }
+}
+
+impl fmt::Debug for Spawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawn").finish_non_exhaustive()
+    }
+}
 
 /// The number of the thread that calls [`Pool::run`]; the workers' are 1 and up.
 const CALLER: usize = 0;
@@ -81,8 +97,8 @@ impl Pool {
         while pool.threads < threads {
             let (shared, number) = (Arc::clone(&pool.shared), pool.threads);
             let work = move || shared.work(number);
-            match spawn {
-                Some(spawn) => spawn(Box::new(work))?,
+            match &spawn {
+                Some(Spawn(spawn)) => spawn(Box::new(work))?,
                 None => {
                     let worker = thread::Builder::new().name(format!("smolrun-{number}"));
                     pool.workers.push(worker.spawn(work)?);
@@ -326,14 +342,14 @@ mod tests {
     #[test]
     fn threads_that_another_starts_work_and_end() {
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
-        let spawn: Spawn = |work| {
+        let spawn = Spawn::new(|work| {
             RUNNING.fetch_add(1, SeqCst);
             thread::Builder::new().spawn(|| {
                 work();
                 RUNNING.fetch_sub(1, SeqCst);
             })?;
             Ok(())
-        };
+        });
         let mut pool = Pool::new(3, Some(spawn)).unwrap();
         assert_eq!(pool.threads(), 3);
         let met = AtomicUsize::new(0);
@@ -352,18 +368,19 @@ mod tests {
 
     #[test]
     fn threads_that_never_start_cost_no_result() {
-        static NOT_STARTED: Mutex<Vec<Work>> = Mutex::new(Vec::new());
-        let keep: Spawn = |work| {
-            NOT_STARTED.lock().unwrap().push(work);
+        let not_started: Arc<Mutex<Vec<Work>>> = Arc::default();
+        let kept = Arc::clone(&not_started);
+        let keep = Spawn::new(move |work| {
+            kept.lock().unwrap().push(work);
             Ok(())
-        };
+        });
         let mut pool = Pool::new(3, Some(keep)).unwrap();
         let mut data = vec![1; 30];
         pool.split(&mut data, 1, 30, |_, run| run[0] += 1);
         assert_eq!(data, [2; 30]);
         drop(pool);
-        NOT_STARTED.lock().unwrap().drain(..).for_each(|work| work()); // too late, and at an end at once
-        let refused = Pool::new(2, Some(|_| Err(io::ErrorKind::Unsupported.into())));
+        not_started.lock().unwrap().drain(..).for_each(|work| work()); // too late, and at an end at once
+        let refused = Pool::new(2, Some(Spawn::new(|_| Err(io::ErrorKind::Unsupported.into()))));
         assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::Unsupported);
     }
 

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::Result;
 use crate::format::{ENTRY_LEN, FormatError, HEADER_LEN, Kind, Layout, Section};
+use crate::model::Model;
 use crate::storage::Storage;
 use crate::tokenizer::Tokenizer;
 
@@ -18,24 +19,29 @@ type Checked = std::result::Result<(), FormatError>;
 /// Bytes hashed between two reports of progress.
 const CHUNK_LEN: usize = 4 << 20;
 
-/// Checks the content of a blob that `layout` was parsed from: every section against its SHA-256, every byte between
-/// sections to be zero, the tokenizer's tables against each other, texts to be UTF-8, and vectors to be finite.
-///
-/// Sections are hashed by `threads` threads, or as many as the machine has; `progress` is called by them with the
-/// number of bytes that were done since its last call. Mapped pages are released as they are done, so that verifying
-/// a large blob costs little memory.
-pub fn verify(
-    storage: &Arc<Storage>,
-    layout: &Layout,
-    threads: Option<usize>,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<()> {
-    check_padding(storage.bytes(), layout)?;
-    check_hashes(storage, &layout.sections, threads, progress)?;
-    Tokenizer::new(storage.clone(), layout).check()?;
-    check_texts(storage.bytes(), layout)?;
-    check_vectors(storage.bytes(), layout)?;
-    Ok(())
+impl Model {
+    /// Checks the blob's content, which opening it does not read: every section against its SHA-256, every byte between
+    /// sections to be zero, the tokenizer's tables against each other, texts to be UTF-8, and vectors to be finite.
+    ///
+    /// It reads every byte, with as many threads as the process may use. The first thing that is wrong is an
+    /// [`Error::Format`](crate::Error::Format).
+    pub fn verify(&self) -> Result<()> {
+        self.verify_with(None, &|_| ())
+    }
+
+    /// As [`Model::verify`], with so many threads (`None`: as many as the process may use).
+    ///
+    /// The threads call `progress` with the number of bytes that were done since its last call: sections' bytes, all in
+    /// all. Mapped pages are released as they are done, so that verifying a large blob costs little memory.
+    pub fn verify_with(&self, threads: Option<usize>, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        let (storage, layout) = (self.storage(), self.layout());
+        check_padding(storage.bytes(), layout)?;
+        check_hashes(storage, &layout.sections, threads, progress)?;
+        Tokenizer::new(storage.clone(), layout).check()?;
+        check_texts(storage.bytes(), layout)?;
+        check_vectors(storage.bytes(), layout)?;
+        Ok(())
+    }
 }
 
 fn check_padding(bytes: &[u8], layout: &Layout) -> Checked {

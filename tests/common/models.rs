@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::{Value, json};
 use smolconv::{Calibration, Keep, Mix, Options, Progress, Weights, convert};
 use smolrun::format::Dtype;
 
@@ -39,14 +40,41 @@ pub fn tales() -> PathBuf {
 
 /// The model in the repository with a chat template, as a blob in `temp`.
 pub fn tales_with_template(temp: &TempDir, template: &str) -> PathBuf {
+    tales_changed(temp, |source| {
+        fs::write(source.join("chat_template.jinja"), template).expect("the directory can be written");
+    })
+}
+
+/// The model in the repository with prompts that begin with a control token, as those of Llama 2 and Mistral do, and without
+/// a chat template; as a blob in `temp`. The token is the second return value.
+pub fn tales_with_prefix(temp: &TempDir) -> (PathBuf, u32) {
+    const TOKEN: &str = "<|im_start|>";
+    const ID: u32 = 1;
+    let out = tales_changed(temp, |source| {
+        let path = source.join("tokenizer.json");
+        let json = fs::read(&path).expect("the tokenizer is there");
+        let mut tokenizer: Value = serde_json::from_slice(&json).expect("the tokenizer is JSON");
+        let (token, text) = (json!({ "id": TOKEN, "type_id": 0 }), json!({ "id": "A", "type_id": 0 }));
+        tokenizer["post_processor"] = json!({
+            "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": token }, { "Sequence": text }],
+            "pair": [{ "SpecialToken": token }, { "Sequence": text }],
+            "special_tokens": { TOKEN: { "id": TOKEN, "ids": [ID], "tokens": [TOKEN] } },
+        });
+        fs::write(path, tokenizer.to_string()).expect("the file can be written");
+    });
+    (out, ID)
+}
+
+/// The model in the repository after `change` of a copy, as a blob in `temp`.
+fn tales_changed(temp: &TempDir, change: impl FnOnce(&Path)) -> PathBuf {
     let (source, out) = (temp.join("model"), temp.join("tales.bin"));
     fs::create_dir(&source).expect("the directory can be written");
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
         fs::copy(tales().join(name), source.join(name)).expect("the file can be copied");
     }
-    fs::write(source.join("chat_template.jinja"), template).expect("the directory can be written");
-    let options = Options::new(source, &out);
-    convert(&options, &Progress::new(true)).expect("the model converts");
+    change(&source);
+    convert(&Options::new(source, &out), &Progress::new(true)).expect("the model converts");
     out
 }
 

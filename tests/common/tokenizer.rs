@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smolconv::tokenizer::TokenizerTables;
-use smolrun::Tokenizer;
 use smolrun::format::{TABLE_ALIGN, TokenizerSections};
 use smolrun::storage::Storage;
+use smolrun::tokenizer::Tokenizer;
 
 /// A tokenizer without a model: its tables one after the other in memory, as they would lie in a blob.
 pub fn tokenizer(tables: &TokenizerTables) -> Tokenizer {

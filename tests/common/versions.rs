@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use smolrun::{Model, SessionOptions, SpecialTokens, verify};
+use smolrun::{Model, SessionOptions, SpecialTokens};
 
 use super::{logits_sha256, scattered_tokens};
 
@@ -17,7 +17,7 @@ const TEXT: &str = "Once upon  a time, in 1848,\n\n\tthere was naïve 日本 �
 /// If the blob cannot be opened, or has a fault of any kind.
 pub fn reading(blob: &Path) -> Value {
     let model = Model::read(blob).unwrap_or_else(|error| panic!("{error}"));
-    verify(model.storage(), model.layout(), None, &|_| ()).expect("the blob is whole");
+    model.verify().expect("the blob is whole");
     let header = &model.layout().header;
     let encode = |special| model.tokenizer().encode_prompt(TEXT, special).expect("any text can be encoded");
     let ids = encode(SpecialTokens::Parse);

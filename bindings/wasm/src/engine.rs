@@ -1,8 +1,10 @@
 //! A model with the one sequence that it runs, driven token by token so that the worker can listen in between.
 
 use js_sys::{Array, Object, Reflect};
+use smolrun::chat::ChatOptions;
+use smolrun::generation::Generation;
 use smolrun::storage::Storage;
-use smolrun::{ChatOptions, Generation, Kernels, Message, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{Kernels, Message, Model, PromptOptions, Session, SessionOptions, SpecialTokens};
 use wasm_bindgen::prelude::*;
 
 use crate::blob::BlobBuffer;
@@ -82,9 +84,8 @@ impl Engine {
     /// The tokens of a text to be continued. An empty one is the beginning of a text.
     #[wasm_bindgen(js_name = encodePrompt)]
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, JsValue> {
-        let (tokenizer, limit) = (self.model.tokenizer(), self.session.most_tokens());
-        let ids = tokenizer.encode_prompt_within(text, SpecialTokens::AsText, limit).map_err(to_js)?;
-        Ok(if ids.is_empty() { self.model.config().bos_token_id.into_iter().collect() } else { ids })
+        let options = PromptOptions::default().max_tokens(self.session.most_tokens());
+        self.model.encode_prompt_with(text, &options).map_err(to_js)
     }
 
     /// The tokens of a conversation by the model's chat template, with what begins the answer.

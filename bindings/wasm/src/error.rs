@@ -6,7 +6,7 @@ use wasm_bindgen::JsValue;
 
 /// The library's error as a JavaScript one.
 pub(crate) fn to_js(error: Error) -> JsValue {
-    with_code(code(&error), &error.to_string())
+    with_code(code(error.code()), &error.to_string())
 }
 
 /// An argument that the page may not pass.
@@ -19,13 +19,15 @@ pub(crate) fn bug(panic: &str) -> JsValue {
     with_code("BUG", &format!("this is a bug of smolrun: {panic}"))
 }
 
-fn code(error: &Error) -> &'static str {
-    match error {
-        Error::Format(_) | Error::NotFinite => "BAD_BLOB",
-        Error::OutOfMemory { .. } => "OUT_OF_MEMORY",
-        Error::ContextFull { .. } | Error::TextTooLong { .. } => "CONTEXT_FULL",
-        Error::Argument { .. } | Error::TokenId { .. } => "BAD_ARGUMENT",
-        Error::Template { .. } => "CHAT_TEMPLATE",
+/// The package's code for one of the library's, [`Error::code`].
+fn code(code: &str) -> &'static str {
+    match code {
+        "not_finite" => "BAD_BLOB",
+        code if code.starts_with("blob.") => "BAD_BLOB",
+        "out_of_memory" => "OUT_OF_MEMORY",
+        "context_full" | "text_too_long" => "CONTEXT_FULL",
+        "argument" | "argument.token_id" => "BAD_ARGUMENT",
+        "chat_template" => "CHAT_TEMPLATE",
         _ => "BUG", // files, threads and saved sessions: there are none here
     }
 }

@@ -41,15 +41,14 @@ impl JsOptions {
     }
 
     fn sampling(&self, defaults: Sampling) -> Result<Sampling, JsValue> {
-        Ok(Sampling {
-            temperature: self.temperature().unwrap_or(defaults.temperature),
-            top_k: count("topK", self.top_k(), defaults.top_k)?,
-            top_p: self.top_p().unwrap_or(defaults.top_p),
-            min_p: self.min_p().unwrap_or(defaults.min_p),
-            repetition_penalty: self.repetition_penalty().unwrap_or(defaults.repetition_penalty),
-            seed: count("seed", self.seed(), 0)? as u64,
-            ..defaults
-        })
+        let sampling = Sampling::default()
+            .temperature(self.temperature().unwrap_or(defaults.temperature))
+            .top_k(count("topK", self.top_k(), defaults.top_k)?)
+            .top_p(self.top_p().unwrap_or(defaults.top_p))
+            .min_p(self.min_p().unwrap_or(defaults.min_p))
+            .repetition_penalty(self.repetition_penalty().unwrap_or(defaults.repetition_penalty))
+            .seed(count("seed", self.seed(), 0)? as u64);
+        Ok(sampling)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use smolrun::Work;
+use smolrun::threads::Work;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 /// Work that no thread has taken yet.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use smolrun::{FinishReason, Sampling, Session, SpecialTokens};
+use smolrun::{FinishReason, Sampling, Session};
 
 use self::command::{HELP, Line};
 pub(crate) use self::conversation::Conversation;
@@ -21,7 +21,7 @@ use self::editor::{Editor, Input};
 use self::rescue::Rescue;
 use self::settings::Settings;
 use crate::args::GenerateArgs;
-use crate::generate::{chat_options, options};
+use crate::generate::{chat_options, options, prompt_options};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, say};
 use crate::prompt_cache::PromptCache;
@@ -268,7 +268,7 @@ impl Chat {
             return Ok(model.encode_chat_with(messages, &chat_options(&self.session))?);
         }
         let text = messages.last().map_or("", |message| message.content.as_str());
-        Ok(model.tokenizer().encode_within(text, SpecialTokens::AsText, self.session.most_tokens())?)
+        Ok(model.encode_prompt_with(text, &prompt_options(&self.session))?)
     }
 
     fn generate(&mut self) -> Result<String> {

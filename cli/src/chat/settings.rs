@@ -1,7 +1,8 @@
 //! `/set`: the command line's options for answers, changed in a conversation.
 
 use clap::{CommandFactory, Parser};
-use smolrun::{Model, Sampler, Sampling};
+use smolrun::generation::Sampler;
+use smolrun::{Model, Sampling};
 
 use crate::args::AnswerArgs;
 use crate::sampling::{Defaults, Described};

@@ -122,23 +122,21 @@ fn hyperparameters(family: Family, fields: &Fields) -> Result<Config> {
     };
     let rms_norm_eps: Option<f64> = fields.optional("rms_norm_eps", "a number")?;
     let tie_word_embeddings: Option<bool> = fields.optional("tie_word_embeddings", "true or false")?;
-    Ok(Config {
-        vocab_size: count("vocab_size")?,
-        hidden_size,
-        intermediate_size: count("intermediate_size")?,
-        num_hidden_layers: count("num_hidden_layers")?,
-        num_attention_heads,
-        num_key_value_heads,
-        head_dim,
-        max_position_embeddings: count("max_position_embeddings")?,
-        rms_norm_eps: rms_norm_eps.unwrap_or(RMS_NORM_EPS) as f32,
-        attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-        tie_word_embeddings: tie_word_embeddings.unwrap_or(family.ties_word_embeddings()),
-        bos_token_id: token_id(fields, "bos_token_id")?,
-        pad_token_id: token_id(fields, "pad_token_id")?,
-        eos_token_ids: Vec::new(),
-        sliding_window: None,
-    })
+    let mut config = Config::default();
+    config.vocab_size = count("vocab_size")?;
+    config.hidden_size = hidden_size;
+    config.intermediate_size = count("intermediate_size")?;
+    config.num_hidden_layers = count("num_hidden_layers")?;
+    config.num_attention_heads = num_attention_heads;
+    config.num_key_value_heads = num_key_value_heads;
+    config.head_dim = head_dim;
+    config.max_position_embeddings = count("max_position_embeddings")?;
+    config.rms_norm_eps = rms_norm_eps.unwrap_or(RMS_NORM_EPS) as f32;
+    config.attention_scale = (1.0 / (head_dim as f64).sqrt()) as f32;
+    config.tie_word_embeddings = tie_word_embeddings.unwrap_or(family.ties_word_embeddings());
+    config.bos_token_id = token_id(fields, "bos_token_id")?;
+    config.pad_token_id = token_id(fields, "pad_token_id")?;
+    Ok(config)
 }
 
 /// `head_dim` where the file does not give it.

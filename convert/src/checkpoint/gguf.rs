@@ -129,23 +129,22 @@ fn hyperparameters(metadata: &Metadata, tied: bool, token_count: usize) -> Resul
         None => divided(metadata, hidden_size, num_attention_heads)?,
     };
     let epsilon = key("attention.layer_norm_rms_epsilon");
-    Ok(Config {
-        vocab_size: optional("vocab_size")?.unwrap_or(token_count),
-        hidden_size,
-        intermediate_size: count("feed_forward_length")?,
-        num_hidden_layers: count("block_count")?,
-        num_attention_heads,
-        num_key_value_heads: optional("attention.head_count_kv")?.unwrap_or(num_attention_heads),
-        head_dim,
-        max_position_embeddings: count("context_length")?,
-        rms_norm_eps: metadata.required(&epsilon, metadata.float(&epsilon))? as f32,
-        attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-        tie_word_embeddings: tied,
-        bos_token_id: token_id(metadata, "bos_token_id")?,
-        pad_token_id: token_id(metadata, "padding_token_id")?,
-        eos_token_ids: end_ids(metadata)?,
-        sliding_window: None,
-    })
+    let mut config = Config::default();
+    config.vocab_size = optional("vocab_size")?.unwrap_or(token_count);
+    config.hidden_size = hidden_size;
+    config.intermediate_size = count("feed_forward_length")?;
+    config.num_hidden_layers = count("block_count")?;
+    config.num_attention_heads = num_attention_heads;
+    config.num_key_value_heads = optional("attention.head_count_kv")?.unwrap_or(num_attention_heads);
+    config.head_dim = head_dim;
+    config.max_position_embeddings = count("context_length")?;
+    config.rms_norm_eps = metadata.required(&epsilon, metadata.float(&epsilon))? as f32;
+    config.attention_scale = (1.0 / (head_dim as f64).sqrt()) as f32;
+    config.tie_word_embeddings = tied;
+    config.bos_token_id = token_id(metadata, "bos_token_id")?;
+    config.pad_token_id = token_id(metadata, "padding_token_id")?;
+    config.eos_token_ids = end_ids(metadata)?;
+    Ok(config)
 }
 
 /// The width of a head where the file does not give it.

@@ -43,7 +43,7 @@ impl Codes {
             Dtype::Q5 => Some(Codes::whole(dtype, -16, 15, 16)),
             Dtype::Q4 => Some(Codes::q4(GAUSSIAN_16)),
             Dtype::Q3 => Some(Codes::q3(GAUSSIAN_8)),
-            Dtype::U8 | Dtype::U32 | Dtype::F32 | Dtype::Bf16 => None,
+            _ => None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! How far a blob is from its checkpoint, on a text: what `smolrun perplexity --against` says, kept in the metadata.
 
 use serde::Serialize;
-use smolrun::{Comparison, Model, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+use smolrun::eval::{Comparison, PerplexityOptions};
+use smolrun::{Model, Session, SessionOptions, SpecialTokens};
 
 use super::text::Text;
 use crate::error::{Error, Result};

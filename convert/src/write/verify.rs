@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use smolrun::Model;
 use smolrun::format::Layout;
 use smolrun::storage::Storage;
 
@@ -20,10 +21,11 @@ pub(crate) fn open(path: &Path) -> Result<(Arc<Storage>, Layout)> {
 /// Opens the blob at `path` and checks all of its content, also that its chat template can be compiled. Returns how it is
 /// laid out.
 pub fn verify(path: &Path, progress: &Progress) -> Result<Layout> {
-    let (storage, layout) = open(path)?;
+    let model = Model::open(path).map_err(Error::blob(path))?;
+    let layout = model.layout();
     progress.start("verifying", layout.sections.iter().map(|section| section.entry.length).sum());
-    smolrun::verify(&storage, &layout, None, &|bytes| progress.add(bytes)).map_err(Error::blob(path))?;
-    let template = layout.chat_template.clone().map(|range| String::from_utf8_lossy(&storage.bytes()[range]));
-    template.map_or(Ok(()), |template| chat_template::check(path, &template))?;
-    Ok(layout)
+    model.verify_with(None, &|bytes| progress.add(bytes)).map_err(Error::blob(path))?;
+    let template = model.chat_template().map_err(Error::blob(path))?;
+    template.map_or(Ok(()), |template| chat_template::check(path, template))?;
+    Ok(layout.clone())
 }

@@ -38,7 +38,10 @@ struct Record {
 const _: () = assert!(size_of::<Record>() == CONFIG_LEN);
 
 /// A model's hyperparameters. Field names are those of Hugging Face's `config.json`.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// The default is all zeros, which is no model: it is for whoever sets the fields.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// Rows of the embedding and logits per position.
     pub vocab_size: usize,
@@ -90,6 +93,7 @@ impl Config {
     }
 
     /// The record's bytes. `config` must pass [`Config::check`]; a value past 32 bits is written as 2³²-1.
+    #[doc(hidden)] // the converter's
     pub fn to_bytes(&self) -> [u8; CONFIG_LEN] {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let mut eos_token_ids = [0; MAX_EOS];

@@ -65,6 +65,7 @@ impl Entry {
     /// The entry of a section whose hash and offset are not known yet.
     ///
     /// `None` when the shape's byte count does not fit 64 bits.
+    #[doc(hidden)] // the converter's
     pub fn new(kind: Kind, layer: Option<u32>, dtype: Dtype, shape: [u64; 2]) -> Option<Entry> {
         Some(Entry {
             kind: kind.code(),

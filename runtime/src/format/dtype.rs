@@ -3,6 +3,7 @@
 /// How the elements of a section are stored. All are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum Dtype {
     /// Bytes: text, records, compiled tables.
     U8 = 1,
@@ -26,14 +27,14 @@ pub enum Dtype {
 
 impl Dtype {
     /// Every type, in ascending order of its code.
-    pub const ALL: [Dtype; 9] = {
+    pub const ALL: &[Dtype] = {
         use Dtype::*;
-        [U8, U32, F32, Bf16, Q8, Q6, Q5, Q4, Q3]
+        &[U8, U32, F32, Bf16, Q8, Q6, Q5, Q4, Q3]
     };
 
     /// The type with this code, if this version knows it.
     pub fn from_code(code: u32) -> Option<Dtype> {
-        Self::ALL.into_iter().find(|dtype| dtype.code() == code)
+        Self::ALL.iter().copied().find(|dtype| dtype.code() == code)
     }
 
     /// The code written in the directory.

@@ -83,8 +83,30 @@ pub enum FormatError {
     },
 }
 
+impl FormatError {
+    /// Its class, by which programs tell errors apart: see [`Error::code`](crate::Error::code).
+    pub fn code(&self) -> &'static str {
+        match self {
+            FormatError::BaseAlignment => "blob.alignment",
+            FormatError::TooShort { .. } => "blob.too_short",
+            FormatError::Magic { .. } => "blob.magic",
+            FormatError::Version { .. } => "blob.version",
+            FormatError::Header { .. } => "blob.header",
+            FormatError::Reserved { .. } => "blob.reserved",
+            FormatError::DirectoryHash => "blob.directory",
+            FormatError::Entry { .. } => "blob.entry",
+            FormatError::Missing { .. } => "blob.missing",
+            FormatError::Config { .. } => "blob.config",
+            FormatError::Table { .. } => "blob.table",
+            FormatError::SectionHash { .. } => "blob.checksum",
+            FormatError::Padding { .. } => "blob.padding",
+        }
+    }
+}
+
 /// Where in a blob something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// The header.
     Header,

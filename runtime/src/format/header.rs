@@ -38,6 +38,7 @@ compile_error!("blobs are little-endian and are used in place");
 
 impl Header {
     /// The header of a blob of `file_len` bytes whose directory is `directory`.
+    #[doc(hidden)] // the converter's
     pub fn new(file_len: u64, directory: &[u8]) -> Header {
         let section_count = u32::try_from(directory.len() / ENTRY_LEN).unwrap_or(u32::MAX);
         let mut header = Header {

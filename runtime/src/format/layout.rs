@@ -41,6 +41,7 @@ pub const MAX_PROBE: usize = 64;
 /// What a section holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
+#[non_exhaustive]
 #[allow(missing_docs)] // the names are those of format-spec.md
 pub enum Kind {
     Config = 1,
@@ -76,9 +77,9 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in ascending order of its code.
-    pub const ALL: [Kind; 29] = {
+    pub const ALL: &[Kind] = {
         use Kind::*;
-        [
+        &[
             Config,
             RopeInvFreq,
             TokenOffsets,
@@ -113,7 +114,7 @@ impl Kind {
 
     /// The kind with this code, if this version knows it.
     pub fn from_code(code: u32) -> Option<Kind> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
+        Self::ALL.iter().copied().find(|kind| kind.code() == code)
     }
 
     /// The code written in the directory.

@@ -3,7 +3,7 @@
 //! [`Layout::parse`] is the ordered list of checks that every opening runs, before one weight is touched: label,
 //! version, sizes, directory hash, bounds, order, alignment, dtypes, then every section's shape against the config.
 //! Nothing here touches a file, prints or allocates more than the directory's size. Hashing the content is
-//! [`crate::verify`]'s work.
+//! [`Model::verify`](crate::Model::verify)'s work.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -22,24 +22,31 @@ mod text_rules;
 
 use std::ops::Range;
 
+#[doc(hidden)]
 pub use self::added_token::AddedToken;
 pub use self::config::Config;
+#[doc(hidden)]
 pub use self::dfa::{DEAD, Dfa, MAX_LOOK_AHEAD};
 pub use self::directory::{Entry, Section};
 pub use self::dtype::Dtype;
 pub use self::error::{FormatError, Place};
 pub use self::header::Header;
 pub use self::layer_flags::LayerFlags;
+#[doc(hidden)] // the converter's
 pub use self::layout::{
-    CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
-    NO_LAYER, NO_TOKEN, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
+    CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, MAX_EOS, MAX_PROBE, MAX_SECTIONS, NO_LAYER, NO_TOKEN,
+    PANEL, TABLE_ALIGN, WEIGHT_ALIGN,
 };
+pub use self::layout::{Kind, MAGIC, VERSION_MAJOR, VERSION_MINOR};
+#[doc(hidden)]
 pub use self::merges::{Merge, Merges};
+#[doc(hidden)]
 pub use self::quantised::{BLOCK, QuantisedPanels};
 pub use self::text_rules::TextRules;
 
 /// A blob's sections, each checked, and where their bytes lie.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Layout {
     /// The header.
     pub header: Header,
@@ -59,6 +66,7 @@ pub struct Layout {
 
 /// Where the transformer's numbers lie. Shapes are in [`Config`]'s terms; matrices are in panels.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WeightSections {
     /// Rotary inverse frequencies, `[head_dim / 2]`.
     pub rope_inv_freq: Range<usize>,
@@ -78,7 +86,7 @@ impl WeightSections {
         let layers = self.layers.iter().flat_map(LayerSections::matrices);
         let matrices: Vec<_> = layers.chain(&self.embed_tokens).chain(&self.lm_head).collect();
         let is_any = |dtype: &Dtype| matrices.iter().any(|matrix| matrix.dtype == *dtype);
-        Dtype::ALL.into_iter().filter(is_any).collect()
+        Dtype::ALL.iter().copied().filter(is_any).collect()
     }
 }
 
@@ -109,6 +117,7 @@ impl Section {
 
 /// Where one decoder layer's numbers lie.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LayerSections {
     /// What the layer does otherwise than the first Llama's.
     pub flags: LayerFlags,

@@ -16,6 +16,7 @@ pub struct Logprobs {
 
 /// A token that could have been chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Alternative {
     /// Its id.
     pub id: u32,
@@ -24,7 +25,7 @@ pub struct Alternative {
 }
 
 /// The logarithm of the softmax of some logits.
-pub(super) struct LogSoftmax<'a> {
+pub(crate) struct LogSoftmax<'a> {
     logits: &'a [f32],
     largest: f64,
     /// The logarithm of the sum of all exponentials, each logit less the largest.
@@ -33,27 +34,27 @@ pub(super) struct LogSoftmax<'a> {
 
 impl LogSoftmax<'_> {
     /// Of finite `logits`, at least one.
-    pub(super) fn new(logits: &[f32]) -> LogSoftmax<'_> {
+    pub(crate) fn new(logits: &[f32]) -> LogSoftmax<'_> {
         let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let sum: f64 = logits.iter().map(|&logit| exp(f64::from(logit) - largest)).sum();
         LogSoftmax { logits, largest, normaliser: ln(sum) }
     }
 
     /// The log-probability of `id`, which is below the number of logits.
-    pub(super) fn of(&self, id: u32) -> f64 {
+    pub(crate) fn of(&self, id: u32) -> f64 {
         f64::from(self.logits[id as usize]) - self.largest - self.normaliser
     }
 
     /// The Kullback-Leibler divergence of `other` from this, over as many ids: the sum of p ln(p / q), p being these
     /// probabilities and q `other`'s. It is never below zero, nor is what rounding leaves of it.
-    pub(super) fn divergence(&self, other: &LogSoftmax<'_>) -> f64 {
+    pub(crate) fn divergence(&self, other: &LogSoftmax<'_>) -> f64 {
         let ids = 0..self.logits.len() as u32;
         let sum: f64 = ids.map(|id| (self.of(id), other.of(id))).map(|(p, q)| exp(p) * (p - q)).sum();
         sum.max(0.0)
     }
 
     /// The log-probability of `id`, and the `count` likeliest tokens, found with `scratch`.
-    pub(super) fn with_top(&self, id: u32, count: usize, scratch: &mut Vec<u32>) -> Logprobs {
+    pub(crate) fn with_top(&self, id: u32, count: usize, scratch: &mut Vec<u32>) -> Logprobs {
         let order = |a: &u32, b: &u32| self.order(*a, *b);
         let count = count.min(self.logits.len());
         scratch.clear();

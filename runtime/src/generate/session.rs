@@ -1,13 +1,15 @@
 //! One sequence: its tokens so far, and what is generated after them.
 
 use std::fmt;
+use std::io;
 use std::thread::available_parallelism;
 
-use super::generator::{GenerateOptions, Generator};
+use super::options::GenerateOptions;
+use super::tokens::Tokens;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::model::{Activations, Fast, Forward, KvDtype, Model, Overflow};
-use crate::pool::{Pool, Spawn};
+use crate::pool::{Pool, Spawn, Work};
 
 /// Most threads a session may ask for.
 const MAX_THREADS: usize = 1024;
@@ -51,9 +53,9 @@ impl SessionOptions {
         SessionOptions { threads: Some(threads), ..self }
     }
 
-    /// These options with threads that `spawn` starts.
-    pub fn spawn(self, spawn: Spawn) -> SessionOptions {
-        SessionOptions { spawn: Some(spawn), ..self }
+    /// These options with threads that `spawn` starts, see [`SessionOptions::spawn`](SessionOptions#structfield.spawn).
+    pub fn spawn(self, spawn: impl Fn(Work) -> io::Result<()> + Send + Sync + 'static) -> SessionOptions {
+        SessionOptions { spawn: Some(Spawn::new(spawn)), ..self }
     }
 
     /// These options with this instruction set.
@@ -81,7 +83,7 @@ impl SessionOptions {
 ///
 /// Memory for the cache comes as the sequence grows. Sessions over one model share its weights.
 pub struct Session {
-    pub(super) forward: Forward,
+    pub(crate) forward: Forward,
 }
 
 impl Session {
@@ -166,18 +168,19 @@ impl Session {
 
     /// Appends `tokens` and shows `see` what every matrix is multiplied with on the way, in the order of the products, for
     /// at most 256 tokens at a time: for whoever studies or quantises a model.
+    #[doc(hidden)] // the converter's
     pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
         self.forward.feed_observed(tokens, &mut see)
     }
 
     /// Appends `prompt` and generates what comes after it. The work is done as the iterator is asked for tokens.
-    pub fn generate(&mut self, prompt: &[u32], options: GenerateOptions) -> Result<Generator<'_>> {
-        Generator::new(self, prompt, options)
+    pub fn generate(&mut self, prompt: &[u32], options: GenerateOptions) -> Result<Tokens<'_>> {
+        Tokens::new(self, prompt, options)
     }
 
     /// Most tokens that the sequence can be fed from its start: those of the model's context, or any number if it goes on past
     /// that ([`Overflow::Slide`]). It is what to encode a prompt within, see
-    /// [`Tokenizer::encode_prompt_within`](crate::Tokenizer::encode_prompt_within).
+    /// [`PromptOptions::max_tokens`](crate::PromptOptions::max_tokens).
     pub fn most_tokens(&self) -> usize {
         self.forward.most_tokens()
     }

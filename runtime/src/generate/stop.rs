@@ -35,8 +35,10 @@ impl StopStrings {
                 return std::mem::take(&mut self.held);
             }
         }
-        let held = self.held.split_off(self.undecided());
-        std::mem::replace(&mut self.held, held)
+        let decided = self.undecided();
+        let shown = self.held[..decided].to_owned();
+        self.held.drain(..decided);
+        shown
     }
 
     /// No more text will come: returns what was held back.

@@ -4,34 +4,34 @@
 /// `String::from_utf8_lossy` makes of all bytes together.
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
-    /// The start of a character whose end has not come yet: at most 3 bytes.
+    /// The start of a character whose end has not come yet: between calls at most 3 bytes.
     pending: Vec<u8>,
 }
 
 impl TextStream {
-    /// Takes bytes and returns the text that is complete with them.
+    /// Takes bytes and returns the text that is complete with them, which is all that it allocates.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
-        let mut text = String::new();
-        let mut rest = &self.pending[..];
+        let (mut text, mut done) = (String::new(), 0);
         loop {
+            let rest = &self.pending[done..];
             match std::str::from_utf8(rest) {
                 Ok(valid) => {
                     text.push_str(valid);
-                    rest = &[];
+                    done += valid.len();
                     break;
                 }
                 Err(error) => {
-                    let (valid, after) = rest.split_at(error.valid_up_to());
-                    text.push_str(&String::from_utf8_lossy(valid));
-                    rest = after;
+                    let valid = &rest[..error.valid_up_to()];
+                    text.push_str(&String::from_utf8_lossy(valid)); // borrows: it is valid
+                    done += valid.len();
                     let Some(len) = error.error_len() else { break };
                     text.push(char::REPLACEMENT_CHARACTER);
-                    rest = &rest[len..];
+                    done += len;
                 }
             }
         }
-        self.pending = rest.to_vec();
+        self.pending.drain(..done);
         text
     }
 

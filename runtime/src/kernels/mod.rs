@@ -215,6 +215,7 @@ impl Kernels {
     ///
     /// # Panics
     /// If the lengths are not those.
+    #[doc(hidden)] // the converter's
     pub fn add_product(self, w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32]) {
         if inputs > 0 && rows > 0 {
             self.matmul(Panels { data: Elements::F32(w), inputs }, x, rows, y, true);

@@ -9,7 +9,7 @@ use super::attention::Attention;
 use super::fast::{self, Fast, Rounding};
 use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
-use super::scratch::{Scratch, padded};
+use super::scratch::{Scratch, padded, to_end_of_block};
 use super::team::{Team, WholeNumbers};
 use crate::error::{Error, Result};
 use crate::format::Kind;
@@ -239,6 +239,7 @@ impl Forward {
         team.resize(config, rows)?;
         *is_rounded |= team.rounds(rows);
         cache.reserve(position + rows)?;
+        before.reserve(to_end_of_block(position + rows) - position); // grows with the cache, not now and then
         rope.set(model.rope_inv_freq(), position, rows);
 
         for (row, &token) in tokens.iter().enumerate() {

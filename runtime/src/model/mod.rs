@@ -40,7 +40,7 @@ impl Model {
     /// Maps the blob at `path`: no weight is read, copied or parsed.
     ///
     /// The header, the directory with its hash, and every section's bounds, alignment, dtype and shape are checked; the
-    /// sections' content is not ([`crate::verify`] does that). The file must not be changed in place or truncated while
+    /// sections' content is not ([`Model::verify`] does that). The file must not be changed in place or truncated while
     /// the model lives, see [`Storage::map`]; where that cannot be promised, use [`Model::read`].
     #[cfg(feature = "mmap")]
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {

@@ -6,6 +6,7 @@ use crc32fast::Hasher;
 
 use super::forward::Forward;
 use super::kv_cache::{BLOCK, KvDtype};
+use super::scratch::to_end_of_block;
 use crate::error::Result;
 
 /// CRC-32 of what a sequence fills of a block of the cache.
@@ -63,13 +64,14 @@ impl Forward {
     /// `open` gives something to read from, and returns the blocks' sums.
     pub(crate) fn read_cache<R: Read>(
         &mut self,
-        tokens: Vec<u32>,
+        mut tokens: Vec<u32>,
         has_gap: bool,
         is_rounded: bool,
         open: impl Fn(usize) -> io::Result<R> + Sync,
     ) -> Result<Vec<io::Result<BlockSum>>> {
         self.truncate(0);
         let sums = self.cache.read(&mut self.team, tokens.len(), open)?;
+        tokens.reserve(to_end_of_block(tokens.len()) - tokens.len());
         (self.tokens, self.has_gap, self.is_rounded) = (tokens, has_gap, is_rounded);
         Ok(sums)
     }

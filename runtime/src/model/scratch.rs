@@ -1,9 +1,11 @@
-//! The forward pass's activations: allocated when a pass is larger than those before it, not per token.
+//! The forward pass's activations: allocated when a pass has more tokens than those before it or reaches into a block of
+//! positions that is new, never per token.
 
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Zeroable;
 
+use super::kv_cache::BLOCK;
 use crate::error::{Error, Result};
 use crate::format::Config;
 use crate::kernels::LANES;
@@ -82,6 +84,11 @@ pub(super) fn tile_panels(rows: usize) -> usize {
     (1024 / rows).clamp(4, 64) / 2 * 2
 }
 
+/// Positions to have room for where `positions` are needed: up to the end of the KV cache's block.
+pub(super) fn to_end_of_block(positions: usize) -> usize {
+    positions.next_multiple_of(BLOCK)
+}
+
 /// Features rounded up to whole panels.
 pub(super) fn padded(features: usize) -> usize {
     features.next_multiple_of(LANES)
@@ -102,11 +109,17 @@ impl<T> Default for Buffer<T> {
 impl<T: Zeroable + Copy> Buffer<T> {
     /// Makes this `len` elements of unspecified value.
     pub(super) fn resize(&mut self, len: usize) -> Result<()> {
+        self.resize_within(len, len)
+    }
+
+    /// As [`Buffer::resize`]; where memory is needed, for `capacity` elements, so that more than `len` take none later.
+    pub(super) fn resize_within(&mut self, len: usize, capacity: usize) -> Result<()> {
         if self.memory.as_ref().is_none_or(|memory| memory.len() < len) {
-            let bytes = len.saturating_mul(size_of::<T>());
+            let capacity = capacity.max(len);
+            let bytes = capacity.saturating_mul(size_of::<T>());
             let out_of_memory = Error::OutOfMemory { what: "activations", bytes };
             (self.memory, self.len) = (None, 0); // the old memory is free before the new is asked for
-            self.memory = Some(AlignedBuf::zeroed(len).ok_or(out_of_memory)?);
+            self.memory = Some(AlignedBuf::zeroed(capacity).ok_or(out_of_memory)?);
         }
         self.len = len;
         Ok(())

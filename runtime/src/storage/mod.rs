@@ -11,6 +11,7 @@ use std::path::Path;
 pub use self::aligned::AlignedBuf;
 
 /// The bytes of a blob, immutable and shared by everything that uses them.
+#[non_exhaustive]
 pub enum Storage {
     /// A file mapped read-only; its pages are shared with every process that maps it.
     #[cfg(feature = "mmap")]

@@ -35,6 +35,7 @@ pub struct Tokenizer {
 
 /// What becomes of control tokens that are spelled out in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SpecialTokens {
     /// They are text like any other: for whatever a user wrote.
     AsText,
@@ -51,6 +52,7 @@ impl Tokenizer {
     /// A tokenizer whose tables lie at `sections` of `storage`, with or without a model around them.
     ///
     /// What does not fit together is an error of the call that meets it.
+    #[doc(hidden)]
     pub fn from_sections(storage: Arc<Storage>, sections: TokenizerSections, vocab_size: usize) -> Tokenizer {
         Tokenizer { storage, sections, vocab_size }
     }
@@ -60,7 +62,8 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// The tokens of `text`. Nothing is added around them.
+    /// The tokens of `text` alone: for pieces of a text. Nothing is added around them, not what a prompt begins with either:
+    /// that is [`Model::encode_prompt`](crate::Model::encode_prompt).
     ///
     /// Time and memory are in proportion to the text, whatever the tables are: each byte is looked at by at most
     /// 256 steps for added tokens, by 67 in each of at most 16 stages of the pre-tokenizer, and by 6 in byte-pair encoding;
@@ -77,11 +80,13 @@ impl Tokenizer {
 
     /// The tokens of `text`, in which control tokens are parsed and the character `guard` keeps them from it: it is
     /// taken out of what is left when they have been found. A guard inside text that spells one keeps it text.
+    #[doc(hidden)]
     pub fn encode_guarded(&self, text: &str, guard: char) -> Result<Vec<u32>> {
         self.encode_guarded_within(text, guard, usize::MAX)
     }
 
     /// As [`Tokenizer::encode_guarded`], within `limit` as in [`Tokenizer::encode_within`].
+    #[doc(hidden)]
     pub fn encode_guarded_within(&self, text: &str, guard: char, limit: usize) -> Result<Vec<u32>> {
         self.encode_segments(text, SpecialTokens::Parse, Some(guard), Ids::new(limit))
     }
@@ -107,6 +112,7 @@ impl Tokenizer {
     }
 
     /// The ids with which a prompt begins, before those of its text: mostly none, or the one that begins a text.
+    /// [`Model::encode_prompt`](crate::Model::encode_prompt) puts them there.
     pub fn prompt_prefix(&self) -> Result<&[u32]> {
         let tables = self.tables()?;
         tables.prompt_prefix.iter().try_for_each(|&id| tables.known(id, Kind::PromptPrefix).map(drop))?;
@@ -114,12 +120,14 @@ impl Tokenizer {
     }
 
     /// The tokens of `text` as those of a whole prompt: what [`Tokenizer::encode`] gives, after the
-    /// [`Tokenizer::prompt_prefix`]. A conversation has no such prefix: its template says what it begins with.
+    /// [`Tokenizer::prompt_prefix`].
+    #[doc(hidden)] // of a tokenizer without a model: others go by `Model::encode_prompt`
     pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
         self.encode_prompt_within(text, special, usize::MAX)
     }
 
     /// As [`Tokenizer::encode_prompt`], within `limit` as in [`Tokenizer::encode_within`].
+    #[doc(hidden)]
     pub fn encode_prompt_within(&self, text: &str, special: SpecialTokens, limit: usize) -> Result<Vec<u32>> {
         let mut ids = Ids::new(limit);
         self.prompt_prefix()?.iter().try_for_each(|&id| ids.push(id))?;
@@ -186,6 +194,7 @@ impl Tokenizer {
 
     /// Reads every table from end to end and checks that the parts fit together: the tokenizer's share of
     /// verifying a blob.
+    #[doc(hidden)]
     pub fn check(&self) -> std::result::Result<(), FormatError> {
         let tables = self.tables()?;
         check::check(&tables, &tables::stages(self.storage.bytes(), &self.sections)?)

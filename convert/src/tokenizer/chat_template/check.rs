@@ -2,7 +2,8 @@
 
 use std::time::UNIX_EPOCH;
 
-use smolrun::{ChatOptions, ChatTemplate, Message};
+use smolrun::Message;
+use smolrun::chat::{ChatOptions, ChatTemplate};
 
 /// Compiles `template`; an error names what the runtime does not know, and its line.
 pub(super) fn compile(template: &str) -> Result<ChatTemplate, String> {

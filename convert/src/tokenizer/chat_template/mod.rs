@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use smolrun::ChatTemplate;
+use smolrun::chat::ChatTemplate;
 
 use crate::error::{Error, Result};
 use crate::json::Document;

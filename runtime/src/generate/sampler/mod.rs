@@ -132,7 +132,7 @@ impl Sampler {
 }
 
 /// The first id with the largest logit.
-pub(super) fn first_largest(logits: &[f32]) -> u32 {
+pub(crate) fn first_largest(logits: &[f32]) -> u32 {
     let better = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
     (0u32..).zip(logits.iter().copied()).reduce(better).map_or(0, |best| best.0)
 }

@@ -8,7 +8,14 @@ use crate::error::{Error, Result};
 ///
 /// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::order`]; where
 /// they have the same names, they do what Hugging Face's logits processors do.
+///
+/// ```
+/// use smolrun::Sampling;
+///
+/// let sampling = Sampling::default().temperature(0.7).top_p(0.9).seed(1);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Sampling {
     /// Logits are divided by this; 0 always takes the most likely token (greedy), after bias and penalties.
     pub temperature: f32,
@@ -60,6 +67,68 @@ impl Default for Sampling {
     }
 }
 
+impl Sampling {
+    /// These options with this temperature; 0 takes the most likely token, see [`Sampling::temperature`](Sampling#structfield.temperature).
+    pub fn temperature(self, temperature: f32) -> Sampling {
+        Sampling { temperature, ..self }
+    }
+
+    /// These options with draws from the `top_k` most likely tokens, see [`Sampling::top_k`](Sampling#structfield.top_k).
+    pub fn top_k(self, top_k: usize) -> Sampling {
+        Sampling { top_k, ..self }
+    }
+
+    /// These options with draws from the most likely tokens that together reach `top_p`, see [`Sampling::top_p`](Sampling#structfield.top_p).
+    pub fn top_p(self, top_p: f32) -> Sampling {
+        Sampling { top_p, ..self }
+    }
+
+    /// These options with draws from the tokens at least `min_p` as likely as the most likely one, see [`Sampling::min_p`](Sampling#structfield.min_p).
+    pub fn min_p(self, min_p: f32) -> Sampling {
+        Sampling { min_p, ..self }
+    }
+
+    /// These options with draws from the most typical tokens that together reach `typical_p`, see [`Sampling::typical_p`](Sampling#structfield.typical_p).
+    pub fn typical_p(self, typical_p: f32) -> Sampling {
+        Sampling { typical_p, ..self }
+    }
+
+    /// These options with this factor on logits of tokens in the window, see [`Sampling::repetition_penalty`](Sampling#structfield.repetition_penalty).
+    pub fn repetition_penalty(self, repetition_penalty: f32) -> Sampling {
+        Sampling { repetition_penalty, ..self }
+    }
+
+    /// These options with this taken from a token's logit for each time it is in the window, see [`Sampling::frequency_penalty`](Sampling#structfield.frequency_penalty).
+    pub fn frequency_penalty(self, frequency_penalty: f32) -> Sampling {
+        Sampling { frequency_penalty, ..self }
+    }
+
+    /// These options with this taken from the logit of each token in the window, see [`Sampling::presence_penalty`](Sampling#structfield.presence_penalty).
+    pub fn presence_penalty(self, presence_penalty: f32) -> Sampling {
+        Sampling { presence_penalty, ..self }
+    }
+
+    /// These options with penalties that look at the last `penalty_window` tokens, see [`Sampling::penalty_window`](Sampling#structfield.penalty_window).
+    pub fn penalty_window(self, penalty_window: usize) -> Sampling {
+        Sampling { penalty_window, ..self }
+    }
+
+    /// These options with these numbers added to the logits of ids, see [`Sampling::logit_bias`](Sampling#structfield.logit_bias).
+    pub fn logit_bias(self, logit_bias: impl IntoIterator<Item = (u32, f32)>) -> Sampling {
+        Sampling { logit_bias: logit_bias.into_iter().collect(), ..self }
+    }
+
+    /// These options with these steps, in their order.
+    pub fn order(self, order: impl IntoIterator<Item = SamplerStep>) -> Sampling {
+        Sampling { order: order.into_iter().collect(), ..self }
+    }
+
+    /// These options with draws that `seed` decides.
+    pub fn seed(self, seed: u64) -> Sampling {
+        Sampling { seed, ..self }
+    }
+}
+
 /// One step from logits to the tokens that may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -82,7 +151,7 @@ pub enum SamplerStep {
 
 impl SamplerStep {
     /// Every step, in the order in which Hugging Face's `generate` applies them.
-    pub const ALL: [SamplerStep; 7] = [
+    pub const ALL: &[SamplerStep] = &[
         SamplerStep::Bias,
         SamplerStep::Penalties,
         SamplerStep::Temperature,
@@ -110,8 +179,9 @@ impl FromStr for SamplerStep {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<SamplerStep> {
-        Self::ALL.into_iter().find(|step| step.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(SamplerStep::name).join(", ");
+        Self::ALL.iter().copied().find(|step| step.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|step| step.name()).collect();
+            let names = names.join(", ");
             wrong("order", &format!("one of {names}"), name)
         })
     }

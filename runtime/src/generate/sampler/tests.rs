@@ -305,7 +305,7 @@ fn senseless_options_and_logits_are_errors() {
 
 #[test]
 fn a_step_has_a_name() {
-    for step in SamplerStep::ALL {
+    for &step in SamplerStep::ALL {
         assert_eq!(step.name().parse::<SamplerStep>().unwrap(), step);
     }
     let error = "top_k".parse::<SamplerStep>().unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Attention, first_seen};
 use crate::error::Result;
 use crate::kernels::LANES;
-use crate::model::scratch::{Scratch, padded};
+use crate::model::scratch::{Scratch, padded, to_end_of_block};
 
 impl Attention<'_> {
     /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`.
@@ -13,7 +13,9 @@ impl Attention<'_> {
         let positions = first_seen(self.position, self.window())..self.position + 1;
         s.queries.resize(self.config.attention_width())?;
         s.mixed.resize(self.config.attention_width())?;
-        s.scores.resize(self.config.num_attention_heads * padded(positions.len()))?;
+        let heads = self.config.num_attention_heads;
+        let most = to_end_of_block(positions.end).min(self.window().saturating_add(2 * LANES));
+        s.scores.resize_within(heads * padded(positions.len()), heads * most)?;
         let (panels, group) = (self.config.head_dim / LANES, self.config.heads_per_kv());
         swap_axes(&s.qkv[..self.config.attention_width()], group, panels, &mut s.queries);
         self.score(s, positions.clone());

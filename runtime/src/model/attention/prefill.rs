@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Attention, Heads, first_seen};
 use crate::error::Result;
 use crate::kernels::LANES;
-use crate::model::scratch::{Scratch, Worker, padded};
+use crate::model::scratch::{Scratch, Worker, padded, to_end_of_block};
 
 /// Tokens of a block: few enough that their scores stay in a core's cache, enough to use each key often.
 const TOKENS: usize = 16;
@@ -56,7 +56,8 @@ impl Attention<'_> {
         s.mixed.resize(config.num_key_value_heads * blocks * self.block_len())?;
         for worker in &mut s.workers {
             worker.queries.resize(self.block_len())?;
-            worker.scores.resize(config.heads_per_kv() * TOKENS * padded(self.position + self.rows))?;
+            let (rows, end) = (config.heads_per_kv() * TOKENS, self.position + self.rows);
+            worker.scores.resize_within(rows * padded(end), rows * to_end_of_block(end))?;
         }
         Ok(())
     }

@@ -139,7 +139,7 @@ impl Writer<'_> {
 mod tests {
     use super::super::value::List;
     use super::*;
-    use crate::generate::chat::jinja::Limits;
+    use crate::chat::jinja::Limits;
 
     fn value() -> Value {
         let list = [Value::Int(1), Value::Float(2.5), Value::None, Value::Bool(true)];

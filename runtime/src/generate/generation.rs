@@ -2,7 +2,8 @@
 
 use super::cancel::CancelToken;
 use super::logprobs::{LogSoftmax, Logprobs};
-use super::sampler::{Sampler, Sampling};
+use super::options::GenerateOptions;
+use super::sampler::Sampler;
 use super::session::Session;
 use super::stop::StopStrings;
 use super::stream::TextStream;
@@ -11,61 +12,6 @@ use crate::tokenizer::Tokenizer;
 
 /// Tokens of a prompt between one look at the [`CancelToken`] and the next.
 const TOKENS_BETWEEN_LOOKS: usize = 256;
-
-/// What to generate.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct GenerateOptions {
-    /// Most tokens to generate.
-    pub max_tokens: usize,
-    /// How each is chosen.
-    pub sampling: Sampling,
-    /// Texts that end the generation and are not part of its text, nor is any beginning of one that came to be.
-    pub stop: Vec<String>,
-    /// How many of the likeliest tokens to name with each token; `None` for no log-probabilities at all.
-    pub logprobs: Option<usize>,
-    /// Ends the generation from elsewhere.
-    pub cancel: CancelToken,
-}
-
-impl Default for GenerateOptions {
-    fn default() -> GenerateOptions {
-        GenerateOptions {
-            max_tokens: 256,
-            sampling: Sampling::default(),
-            stop: Vec::new(),
-            logprobs: None,
-            cancel: CancelToken::default(),
-        }
-    }
-}
-
-impl GenerateOptions {
-    /// These options with at most `max_tokens` tokens.
-    pub fn max_tokens(self, max_tokens: usize) -> GenerateOptions {
-        GenerateOptions { max_tokens, ..self }
-    }
-
-    /// These options with this way to choose tokens.
-    pub fn sampling(self, sampling: Sampling) -> GenerateOptions {
-        GenerateOptions { sampling, ..self }
-    }
-
-    /// These options with these stop strings, see [`GenerateOptions::stop`].
-    pub fn stop(self, stop: impl IntoIterator<Item = impl Into<String>>) -> GenerateOptions {
-        GenerateOptions { stop: stop.into_iter().map(Into::into).collect(), ..self }
-    }
-
-    /// These options with log-probabilities, and the `top` likeliest tokens in each one's place.
-    pub fn logprobs(self, top: usize) -> GenerateOptions {
-        GenerateOptions { logprobs: Some(top), ..self }
-    }
-
-    /// These options with a handle that ends the generation.
-    pub fn cancel(self, cancel: &CancelToken) -> GenerateOptions {
-        GenerateOptions { cancel: cancel.clone(), ..self }
-    }
-}
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,37 +57,13 @@ pub struct Token {
     pub finish_reason: Option<FinishReason>,
 }
 
-/// The tokens that a session generates, one at each call of `next`; after an error or the last token, none.
+/// The state of a generation, without the session, which is lent to it at each token.
 ///
-/// The last token stays the caller's: the session holds the tokens before it.
-pub struct Generator<'a> {
-    session: &'a mut Session,
-    generation: Generation,
-}
-
-impl Generator<'_> {
-    /// Why it ended, once it has, see [`Generation::finish_reason`].
-    pub fn finish_reason(&self) -> Option<FinishReason> {
-        self.generation.finish_reason()
-    }
-}
-
-impl<'a> Generator<'a> {
-    pub(super) fn new(session: &'a mut Session, prompt: &[u32], options: GenerateOptions) -> Result<Self> {
-        Ok(Generator { generation: Generation::new(session, prompt, options)?, session })
-    }
-}
-
-impl Iterator for Generator<'_> {
-    type Item = Result<Token>;
-
-    fn next(&mut self) -> Option<Result<Token>> {
-        self.generation.next(self.session)
-    }
-}
-
-/// A [`Generator`] without its session, which is lent to it at each token: for hosts that keep both side by side, such as
-/// an event loop between whose turns a token is generated.
+/// It is for hosts that keep both side by side, such as an event loop between whose turns a token is generated. Others ask
+/// [`Session::generate`] for [`Tokens`](super::Tokens), an iterator that has both.
+///
+/// A token allocates the text that it returns, and the alternatives that it names; where there are stop strings, the text a
+/// second time. Nothing else is allocated for it, beyond what [`Session::feed`] may.
 pub struct Generation {
     tokenizer: Tokenizer,
     sampler: Sampler,

@@ -1,9 +1,9 @@
 //! The logits of a piece's tokens side by side, so that all threads can work on them.
 
+use super::finite;
 use super::windows::{Piece, ROWS};
 use crate::error::{Error, Result};
-use crate::generate::score::finite;
-use crate::generate::session::Session;
+use crate::generate::Session;
 
 /// A session, and the logits it gave last.
 pub(super) struct Rows<'a> {

@@ -5,7 +5,7 @@ use super::fault::{Result, fail};
 use super::interpreter::Interpreter;
 use super::meter::Meter;
 use super::value::{Value, find};
-use crate::generate::chat::date;
+use crate::chat::date;
 
 /// A function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,6 @@
-//! From messages to a prompt, by the checkpoint's own Jinja template.
+//! Conversations: from messages to a prompt, by the checkpoint's own Jinja template.
+//!
+//! [`Model::encode_chat`](crate::Model::encode_chat) is what most need.
 //!
 //! **What a message says never becomes a control token**, whatever it spells: before the template sees it, a guard
 //! character is put into everything in it that could be read as one, and the tokenizer takes the guard out again after
@@ -15,13 +17,15 @@ use std::time::SystemTime;
 use self::guard::{Guarding, guard_text};
 pub use self::template::ChatTemplate;
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::format::Config;
+use crate::tokenizer::Tokenizer;
 
 /// Unicode's noncharacters: the guard is one of them that occurs nowhere in the conversation.
 const GUARDS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Message {
     /// `system`, `user` or `assistant`, or what else the template knows.
     pub role: String,
@@ -103,36 +107,46 @@ impl ChatOptions {
     }
 }
 
-impl Model {
-    /// Renders the blob's chat template over `messages`, followed by what begins the assistant's answer, and encodes it.
-    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>> {
-        self.encode_chat_with(messages, &ChatOptions::default())
+/// A model's chat template, and what turns its text into tokens.
+pub(crate) struct Chat<'a> {
+    template: &'a str,
+    tokenizer: Tokenizer,
+    config: &'a Config,
+}
+
+impl<'a> Chat<'a> {
+    /// Of a model with this template, if it has one.
+    pub(crate) fn new(
+        template: Option<&'a str>,
+        tokenizer: Tokenizer,
+        config: &'a Config,
+    ) -> Result<Chat<'a>> {
+        let template = template.ok_or_else(|| Error::Template {
+            problem: "the blob has none: its checkpoint is no chat model".into(),
+        })?;
+        Ok(Chat { template, tokenizer, config })
     }
 
-    /// As [`Model::encode_chat`], with options.
-    pub fn encode_chat_with(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>> {
+    /// The tokens of a conversation.
+    pub(crate) fn encode(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>> {
         let (text, guard) = self.render_guarded(messages, options)?;
-        self.tokenizer().encode_guarded_within(&text, guard, options.max_tokens)
+        self.tokenizer.encode_guarded_within(&text, guard, options.max_tokens)
     }
 
-    /// The text that [`Model::encode_chat_with`] encodes. Control tokens that a message spells cannot be told from the
-    /// template's in it.
-    pub fn render_chat(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+    /// The text of a conversation.
+    pub(crate) fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let (text, guard) = self.render_guarded(messages, options)?;
         Ok(text.replace(guard, ""))
     }
 
     fn render_guarded(&self, messages: &[Message], options: &ChatOptions) -> Result<(String, char)> {
-        let template = self.chat_template()?.ok_or_else(|| Error::Template {
-            problem: "the blob has none: its checkpoint is no chat model".into(),
-        })?;
-        let tokenizer = self.tokenizer();
-        let controls: Vec<&str> = tokenizer.special_tokens()?.into_iter().map(|(_, text)| text).collect();
-        let guard = find_guard(template, messages)?;
+        let special = self.tokenizer.special_tokens()?;
+        let controls: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
+        let guard = find_guard(self.template, messages)?;
         let mut all = self.token_variables()?;
         all.extend_from_slice(&options.variables);
         let options = ChatOptions { variables: all, ..options.clone() };
-        let template = ChatTemplate::new(template)?;
+        let template = ChatTemplate::new(self.template)?;
         let render = |guarding| {
             let guarded = |text: &str| guard_text(text, &controls, guard, guarding);
             let guarded =
@@ -155,22 +169,19 @@ impl Model {
 
     /// The control tokens that are parsed in a guarded text.
     fn controls_in(&self, text: &str, guard: char, max_tokens: usize) -> Result<Vec<u32>> {
-        let tokenizer = self.tokenizer();
-        let mut ids = tokenizer.encode_guarded_within(text, guard, max_tokens)?;
-        let special: BTreeSet<u32> = tokenizer.special_tokens()?.into_iter().map(|(id, _)| id).collect();
+        let mut ids = self.tokenizer.encode_guarded_within(text, guard, max_tokens)?;
+        let special: BTreeSet<u32> = self.tokenizer.special_tokens()?.into_iter().map(|(id, _)| id).collect();
         ids.retain(|id| special.contains(id));
         Ok(ids)
     }
 
     /// `bos_token` and `eos_token` by the config; a template says itself where the checkpoint calls others so.
     fn token_variables(&self) -> Result<Vec<(String, TemplateVariable)>> {
-        let config = self.config();
-        let tokens =
-            [("bos_token", config.bos_token_id), ("eos_token", config.eos_token_ids.first().copied())];
-        let tokenizer = self.tokenizer();
+        let Config { bos_token_id, eos_token_ids, .. } = self.config;
+        let tokens = [("bos_token", *bos_token_id), ("eos_token", eos_token_ids.first().copied())];
         let named = tokens.into_iter().filter_map(|(name, id)| Some((name, id?)));
         named
-            .map(|(name, id)| Ok((name.to_owned(), TemplateVariable::Text(tokenizer.token_text(id)?))))
+            .map(|(name, id)| Ok((name.to_owned(), TemplateVariable::Text(self.tokenizer.token_text(id)?))))
             .collect()
     }
 }

@@ -2,13 +2,11 @@
 
 use std::ops::AddAssign;
 
+use super::perplexity::{Perplexity, PerplexityOptions};
 use super::rows::Rows;
 use super::windows::Windows;
-use super::{Perplexity, PerplexityOptions};
 use crate::error::{Error, Result};
-use crate::generate::logprobs::LogSoftmax;
-use crate::generate::sampler::first_largest;
-use crate::generate::session::Session;
+use crate::generate::{LogSoftmax, Session, first_largest};
 
 /// How far a model's expectations are from those of a reference. Those of several windows add up (`+=`).
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,8 @@
 //! How likely the model finds a given continuation: what classification and evaluation harnesses ask for.
 
-use super::Session;
-use super::logprobs::LogSoftmax;
-use super::sampler::first_largest;
+use super::finite;
 use crate::error::{Error, Result};
+use crate::generate::{LogSoftmax, Session, first_largest};
 use crate::tokenizer::SpecialTokens;
 
 /// What [`Session::score`] says of a continuation.
@@ -113,13 +112,5 @@ impl Score {
     fn add(&mut self, id: u32, logits: &[f32]) {
         self.logprob += LogSoftmax::new(logits).of(id);
         self.is_greedy &= first_largest(logits) == id;
-    }
-}
-
-/// `logits`, or an error if one of them is none.
-pub(super) fn finite(logits: &[f32]) -> Result<&[f32]> {
-    match logits.iter().all(|logit| logit.is_finite()) {
-        true => Ok(logits),
-        false => Err(Error::NotFinite),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::slice::ChunksExact;
 
-use super::PerplexityOptions;
+use super::perplexity::PerplexityOptions;
 use crate::error::{Error, Result};
-use crate::generate::cancel::CancelToken;
+use crate::generate::CancelToken;
 use crate::model::Model;
 
 /// Most tokens of a piece: enough to be bound by arithmetic; logits of that many positions are 25 MB of 49,152 tokens.

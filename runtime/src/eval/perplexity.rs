@@ -1,18 +1,11 @@
-//! How well a model foresees a text, and how far its expectations are from another model's.
-
-mod comparison;
-mod rows;
-mod windows;
+//! How well a model foresees a text.
 
 use std::ops::AddAssign;
 
-pub use self::comparison::{Comparison, ComparisonWindows};
-use self::rows::Rows;
-use self::windows::Windows;
-use super::cancel::CancelToken;
-use super::logprobs::LogSoftmax;
-use super::session::Session;
+use super::rows::Rows;
+use super::windows::Windows;
 use crate::error::Result;
+use crate::generate::{CancelToken, LogSoftmax, Session};
 
 /// How a text is cut for [`Session::perplexity`] and [`Session::compare`].
 #[derive(Clone, Debug)]
@@ -85,7 +78,8 @@ impl Session {
     /// error if there is no whole window; the iterator ends early when it is cancelled, and after an error.
     ///
     /// ```no_run
-    /// # use smolrun::{Model, Perplexity, PerplexityOptions, Session, SessionOptions, SpecialTokens};
+    /// # use smolrun::eval::{Perplexity, PerplexityOptions};
+    /// # use smolrun::{Model, Session, SessionOptions, SpecialTokens};
     /// # fn main() -> smolrun::Result<()> {
     /// # let (model, text) = (Model::open("smol.bin")?, "");
     /// let tokens = model.tokenizer().encode(text, SpecialTokens::AsText)?;

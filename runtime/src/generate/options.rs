@@ -1,0 +1,59 @@
+//! What a generation can be told.
+
+use super::cancel::CancelToken;
+use super::sampler::Sampling;
+
+/// What to generate.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GenerateOptions {
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+    /// How each is chosen.
+    pub sampling: Sampling,
+    /// Texts that end the generation and are not part of its text, nor is any beginning of one that came to be.
+    pub stop: Vec<String>,
+    /// How many of the likeliest tokens to name with each token; `None` for no log-probabilities at all.
+    pub logprobs: Option<usize>,
+    /// Ends the generation from elsewhere.
+    pub cancel: CancelToken,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: 256,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            logprobs: None,
+            cancel: CancelToken::default(),
+        }
+    }
+}
+
+impl GenerateOptions {
+    /// These options with at most `max_tokens` tokens.
+    pub fn max_tokens(self, max_tokens: usize) -> GenerateOptions {
+        GenerateOptions { max_tokens, ..self }
+    }
+
+    /// These options with this way to choose tokens.
+    pub fn sampling(self, sampling: Sampling) -> GenerateOptions {
+        GenerateOptions { sampling, ..self }
+    }
+
+    /// These options with these stop strings, see [`GenerateOptions::stop`].
+    pub fn stop(self, stop: impl IntoIterator<Item = impl Into<String>>) -> GenerateOptions {
+        GenerateOptions { stop: stop.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// These options with log-probabilities, and the `top` likeliest tokens in each one's place.
+    pub fn logprobs(self, top: usize) -> GenerateOptions {
+        GenerateOptions { logprobs: Some(top), ..self }
+    }
+
+    /// These options with a handle that ends the generation.
+    pub fn cancel(self, cancel: &CancelToken) -> GenerateOptions {
+        GenerateOptions { cancel: cancel.clone(), ..self }
+    }
+}

@@ -1,0 +1,37 @@
+//! A generation and its session in one: an iterator.
+
+use std::iter::FusedIterator;
+
+use super::generation::{FinishReason, Generation, Token};
+use super::options::GenerateOptions;
+use super::session::Session;
+use crate::error::Result;
+
+/// The tokens that [`Session::generate`] makes, one at each call of `next`; after an error or the last token, none.
+///
+/// The last token stays the caller's: the session holds the tokens before it.
+pub struct Tokens<'a> {
+    session: &'a mut Session,
+    generation: Generation,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(session: &'a mut Session, prompt: &[u32], options: GenerateOptions) -> Result<Self> {
+        Ok(Tokens { generation: Generation::new(session, prompt, options)?, session })
+    }
+
+    /// Why they ended, once they have, see [`Generation::finish_reason`].
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.generation.finish_reason()
+    }
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Result<Token>;
+
+    fn next(&mut self) -> Option<Result<Token>> {
+        self.generation.next(self.session)
+    }
+}
+
+impl FusedIterator for Tokens<'_> {}
