@@ -3,7 +3,9 @@
 //! The count is of the whole program, worker threads included, so that the tests take turns.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
 
 use smol_tests::common::counting::alone;
 use smol_tests::common::{TALES, blob_of, scattered_tokens};
@@ -59,10 +61,29 @@ fn each_session(run: impl Fn(&str, Session)) {
             for kv in [KvDtype::F32, KvDtype::F16] {
                 let options = SessionOptions::default().threads(threads).kv_dtype(kv);
                 let name = format!("{}, {threads} threads, {kv:?} keys and values", dtype.name());
-                run(&name, Session::new(&model, options).unwrap());
+                run(&name, session(&model, options, threads));
             }
         }
     }
+}
+
+/// A session whose threads all run: starting one allocates, which a busy machine may do late.
+fn session(model: &Model, options: SessionOptions, threads: usize) -> Session {
+    let running = Arc::new(AtomicUsize::new(1));
+    let count = Arc::clone(&running);
+    let options = options.spawn(move |work| {
+        let count = Arc::clone(&count);
+        let run = move || {
+            count.fetch_add(1, SeqCst);
+            work();
+        };
+        thread::Builder::new().spawn(run).map(drop)
+    });
+    let session = Session::new(model, options).unwrap();
+    while running.load(SeqCst) < threads {
+        thread::yield_now();
+    }
+    session
 }
 
 #[test]
