@@ -1,9 +1,11 @@
 //! What is allocated while a model runs: nothing for a token, but the text that is returned.
 //!
-//! The count is of the whole program, worker threads included, so that the tests take turns.
+//! The count is of all threads that work for a session, so that the tests take turns.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
 
 use smol_tests::common::counting::alone;
 use smol_tests::common::{TALES, blob_of, scattered_tokens};
@@ -15,22 +17,33 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// Whether the thread works for a session. The test harness has threads, too.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    if IS_COUNTED.get() {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+    }
+}
+
 // SAFETY: every call goes on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count();
         // SAFETY: the caller keeps the same promises to this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count();
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
+        count();
         // SAFETY: as above; the memory came from there.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -47,7 +60,9 @@ static ALLOCATOR: Counting = Counting;
 /// How often `work` asks for memory.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.load(SeqCst);
+    IS_COUNTED.set(true);
     work();
+    IS_COUNTED.set(false);
     ALLOCATIONS.load(SeqCst) - before
 }
 
@@ -59,10 +74,22 @@ fn each_session(run: impl Fn(&str, Session)) {
             for kv in [KvDtype::F32, KvDtype::F16] {
                 let options = SessionOptions::default().threads(threads).kv_dtype(kv);
                 let name = format!("{}, {threads} threads, {kv:?} keys and values", dtype.name());
-                run(&name, Session::new(&model, options).unwrap());
+                run(&name, session(&model, options));
             }
         }
     }
+}
+
+/// A session whose threads are counted from when they run: to start one takes memory, which a busy machine may do late.
+fn session(model: &Model, options: SessionOptions) -> Session {
+    let options = options.spawn(|work| {
+        let run = || {
+            IS_COUNTED.set(true);
+            work();
+        };
+        thread::Builder::new().spawn(run).map(drop)
+    });
+    Session::new(model, options).unwrap()
 }
 
 #[test]
