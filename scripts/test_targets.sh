@@ -1,32 +1,28 @@
 #!/usr/bin/env bash
 # The kernels of other processors: NEON under qemu's emulation, WebAssembly SIMD under Node. Their unit tests, and
-# the SHA-256 of the logits of 300 positions, which must be this processor's.
+# the SHA-256 of the logits of 300 positions, which must be this processor's. Then what compiles for other systems:
+# Windows, macOS, and 32 bits.
 # usage: scripts/test_targets.sh
 #
 # Installs what it lacks: Rust targets by rustup; a linker, qemu-user and nodejs by apt.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+source scripts/common.sh
+
 readonly out=target/other
 mkdir -p "$out"
 
 blob() { echo "$PWD/$out/tales-$1.bin"; } # DTYPE
-step() { printf '\n== %s\n' "$*" >&2; }
-
-install() { # COMMAND PACKAGE...
-    command -v "$1" >/dev/null && return
-    step "${*:2}, by apt"
-    apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
-}
 
 unit_tests() { # TARGET
-    cargo test --locked --release --target "$1" -p smolrun --no-default-features --lib kernels
+    cargo test --locked --profile gate --target "$1" -p smolrun --no-default-features --lib kernels
 }
 
 same_logits() { # TARGET SETS: the sets that must give the same bits
     local dtype found
     for dtype in f32 q4; do
-        found=$(cargo run --locked --release --quiet --target "$1" -p smolrun --no-default-features \
+        found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
             --example hash_logits -- "$(blob "$dtype")" 1 300) || {
             echo "scripts/test_targets.sh: $1: hash_logits failed for $dtype" >&2
             return 1
@@ -56,12 +52,27 @@ wasm() {
     unit_tests wasm32-wasip1
 }
 
-install aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-install qemu-aarch64 qemu-user
-install node nodejs
-for target in aarch64-unknown-linux-gnu wasm32-wasip1; do
-    rustup target list --installed | grep -qx "$target" || rustup target add "$target"
-done
+# Nothing is run there, but everything is compiled: the library and the programs. Fetching models is left out, for which
+# TLS has C and assembly of its own.
+other_systems() {
+    local target
+    for target in x86_64-pc-windows-gnu aarch64-apple-darwin i686-unknown-linux-gnu; do
+        step "cargo check for $target"
+        cargo check --locked --quiet --profile gate --target "$target" -p smolrun
+        cargo check --locked --quiet --profile gate --target "$target" -p smolrun-cli -p smolconv --no-default-features
+    done
+}
+
+# What Arm's kernels are compiled to; scripts/test.sh looks at this processor's.
+arm_code() {
+    step "the compiled code of Arm's kernels"
+    cargo test --locked --profile gate --workspace --test main -- arm_kernels_keep_their_sums_in_registers
+}
+
+need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+need qemu-aarch64 qemu-user
+need node nodejs
+need_target aarch64-unknown-linux-gnu wasm32-wasip1 x86_64-pc-windows-gnu aarch64-apple-darwin i686-unknown-linux-gnu
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu'
@@ -69,10 +80,7 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch
 relaxed=$(node --v8-options | grep -o -- '--experimental-wasm-relaxed-simd' | head -1 || true)
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scripts/run_wasi.mjs"
 
-# As scripts/test.sh has built them: with a test beside them, the dependencies' features are those of `cargo test`.
-export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-cargo build --locked --release --quiet --workspace --bins --examples --test registry
-readonly built=${CARGO_TARGET_DIR:-target}/release
+build_programs
 # The second blob has matrices of every quantised dtype.
 "$built/smolconv" models/tales-4m -o "$(blob f32)" --force
 "$built/smolconv" models/tales-4m -o "$(blob q4)" --force --dtype q4 --keep o_proj=q8 \
@@ -94,3 +102,6 @@ for job in $(jobs -p); do
 done
 cat "$out"/{neon,wasm}.log
 [[ -z $failed ]]
+
+arm_code
+other_systems

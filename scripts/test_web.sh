@@ -8,28 +8,20 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
-readonly real=${SMOL_REAL_MODEL:-$cache/smollm2-135m-instruct}
+source scripts/common.sh
+
 readonly package=bindings/wasm
-readonly built=${CARGO_TARGET_DIR:-$PWD/target}/release
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/web
-
-step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
-
-need() { # COMMAND PACKAGE...
-    command -v "$1" >/dev/null && return
-    step "${*:2}, by apt"
-    apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
-}
 
 need chromium chromium fonts-dejavu-core
 need firefox-esr firefox-esr
-[[ -e $real/model.safetensors ]] || scripts/fetch_model.sh smollm2-135m-instruct "$real"
+fetch_real_model
 
-# As scripts/test.sh has built them: with a test beside them, the dependencies' features are those of `cargo test`.
-export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-cargo build --locked --release --quiet --workspace --bins --examples --test registry
-SMOL_BIN=$built scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob "$SMOL_REAL_Q3"} "$real"
+build_programs
+# The blob of q3 that scripts/test.sh has made of the real model.
+readonly q3=$built/test-blobs/$real_model-q3-mix.bin
+[[ -n ${SMOL_REAL_Q3:-} || ! -e $q3 ]] || export SMOL_REAL_Q3=$q3
+SMOL_BIN=$built scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob "$SMOL_REAL_Q3"} "$SMOL_REAL_MODEL"
 "$built/smolconv" models/tales-4m -o "$work/tales-4m-f32.bin" --force --quiet
 
 step "format and lints of the crate for WebAssembly"

@@ -93,37 +93,6 @@ fn smollm2_135m_in_q8_answers_as_pytorch_does() {
     assert!(same * 100 >= tokens * 97, "{same} of {tokens}");
 }
 
-#[test]
-#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
-fn smollm2_135m_has_pytorchs_perplexity() {
-    const WINDOW: usize = 1024;
-    let model = Model::open(blob(REAL)).unwrap();
-    let text = fs::read_to_string(data("ppl.txt")).unwrap();
-    let ids = model.tokenizer().encode(&text, SpecialTokens::AsText).unwrap();
-    assert_eq!(ids.len(), 19_817);
-    let mut session = Session::new(&model, SessionOptions::default()).unwrap();
-    let (mut sum, mut count) = (0.0, 0);
-    for window in ids.chunks_exact(WINDOW) {
-        session.truncate(0);
-        let score = |index: usize, logits: &[f32]| {
-            if let Some(&next) = window.get(index + 1) {
-                sum -= log_softmax(logits, next);
-                count += 1;
-            }
-        };
-        session.feed_all(window, score).unwrap();
-    }
-    let perplexity = (sum / f64::from(count)).exp();
-    println!("{count} tokens scored, perplexity {perplexity:.4}");
-    assert!((perplexity - 16.8682).abs() < 0.005, "perplexity {perplexity}");
-}
-
-fn log_softmax(logits: &[f32], id: u32) -> f64 {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - most).exp()).sum();
-    f64::from(logits[id as usize] - most) - sum.ln()
-}
-
 fn ids_of(value: &Value) -> Vec<u32> {
     serde_json::from_value(value.clone()).unwrap()
 }

@@ -1,12 +1,14 @@
 //! Models in the repository or fetched beside it, converted as a user would.
 
-use std::collections::BTreeSet;
-use std::env;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{env, process};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use smolconv::{Calibration, Keep, Mix, Options, Progress, Weights, convert};
 use smolrun::format::Dtype;
 
@@ -88,8 +90,7 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     blob_with(name, dtype.name(), Weights::all(dtype), Calibration::None)
 }
 
-/// The blob of the model `name` as `smolconv --dtype` makes it. `scripts/test.sh` gives the real one of `q3` to the tests of
-/// the page.
+/// The blob of the model `name` as `smolconv --dtype` makes it. `scripts/test_web.sh` takes the real one of `q3` for the page.
 pub fn blob_of_mix(name: &str, mix: Mix) -> PathBuf {
     blob_with(name, &format!("{}-mix", mix.name()), mix.into(), Calibration::Auto)
 }
@@ -107,18 +108,60 @@ pub fn all_widths() -> Weights {
 }
 
 fn blob_with(name: &str, label: &str, weights: Weights, calibration: Calibration) -> PathBuf {
-    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    static DONE: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let test = env::current_exe().expect("a test knows its own path");
     let directory = test.ancestors().nth(2).expect("a test lies in a profile's directory").join("test-blobs");
     let out = directory.join(format!("{name}-{label}.bin"));
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !done.contains(&out) {
+    let done = DONE.lock().unwrap_or_else(PoisonError::into_inner).entry(out.clone()).or_default().clone();
+    done.get_or_init(|| {
         fs::create_dir_all(&directory).expect("the target directory can be written");
+        let takes_minutes = name == REAL && calibration == Calibration::Auto;
         let options = Options { weights, calibration, force: true, ..Options::new(model_dir(name), &out) };
-        convert(&options, &Progress::new(true)).expect("the model converts");
-        done.insert(out.clone());
-    }
+        let convert = || convert(&options, &Progress::new(true)).map(drop).expect("the model converts");
+        if takes_minutes { kept(&out, &model_dir(name), convert) } else { convert() }
+    });
     out
+}
+
+/// Makes `out` once for a source and a converter: what is kept in `SMOL_CACHE` is named after the hash of both.
+fn kept(out: &Path, source: &Path, make: impl FnOnce()) {
+    let home = || PathBuf::from(env::var_os("HOME").expect("a home directory"));
+    let caches = || env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
+    let cache = env::var_os("SMOL_CACHE").map_or_else(|| caches().join("smolconv"), PathBuf::from);
+    let mut hash = Sha256::new();
+    for folder in [&repository().join("convert"), &repository().join("runtime/src"), source] {
+        hash_files(folder, &mut hash);
+    }
+    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let stem = out.file_stem().expect("a blob has a name").to_string_lossy();
+    let folder = cache.join("test-blobs").join(stem.as_ref());
+    let entry = folder.join(format!("{hash}.bin"));
+    if !entry.exists() {
+        make();
+        let _ = fs::remove_dir_all(&folder); // of another source or converter
+        fs::create_dir_all(&folder).expect("the cache can be written");
+        let partial = folder.join(format!("{hash}.{}", process::id()));
+        fs::copy(out, &partial).expect("the blob can be kept");
+        fs::rename(&partial, &entry).expect("the blob can be kept");
+        return;
+    }
+    let beside = out.with_extension(process::id().to_string());
+    fs::copy(&entry, &beside).expect("the kept blob can be read");
+    fs::rename(&beside, out).expect("the target directory can be written");
+}
+
+/// Every file below `folder`, by name and content.
+fn hash_files(folder: &Path, hash: &mut Sha256) {
+    let entries = fs::read_dir(folder).expect("the folder can be read").map(|entry| entry.unwrap().path());
+    for path in entries.collect::<BTreeSet<_>>() {
+        if path.is_dir() {
+            hash_files(&path, hash);
+            continue;
+        }
+        hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        let mut file = BufReader::with_capacity(1 << 20, File::open(&path).expect("the file can be read"));
+        io::copy(&mut file, hash).expect("the file can be read");
+    }
 }
 
 /// A file of `tests/data`.

@@ -1,0 +1,52 @@
+# What the scripts that test have in common; they source it in the repository's root.
+
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
+readonly real_model=smollm2-135m-instruct
+export SMOL_REAL_MODEL=${SMOL_REAL_MODEL:-$cache/$real_model}
+# Programs and tests, as the profile `gate` in Cargo.toml builds them.
+readonly built=${CARGO_TARGET_DIR:-$PWD/target}/gate
+
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
+
+install_packages() { # PACKAGE...: by apt
+    step "$*, by apt"
+    apt-get update -q && apt-get install -q -y --no-install-recommends "$@"
+}
+
+need() { # COMMAND PACKAGE...
+    command -v "$1" >/dev/null || install_packages "${@:2}"
+}
+
+need_component() { # NAME...: of rustup
+    local name
+    for name in "$@"; do
+        rustup component list --installed | grep -q "^$name" || rustup component add "$name"
+    done
+}
+
+need_target() { # TRIPLE...: of rustup
+    local target
+    for target in "$@"; do
+        rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    done
+}
+
+# The real model is rebuilt with Python where the hub can't be reached.
+fetch_real_model() {
+    [[ -e $SMOL_REAL_MODEL/model.safetensors ]] && return
+    python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
+    scripts/fetch_model.sh "$real_model" "$SMOL_REAL_MODEL"
+}
+
+# The programs, as the tests build them: with a test beside them, the dependencies' features are those of `cargo test`.
+build_programs() {
+    cargo build --locked --profile gate --quiet --workspace --bins --examples --test registry
+}
+
+# Tests write many small files, and wait until they are on the disk: in memory there is nothing to wait for.
+keep_test_files_in_memory() {
+    [[ -z ${SMOL_TEST_DIR:-} && -w /dev/shm ]] || return 0
+    local free
+    free=$(df -Pk /dev/shm | awk 'NR == 2 { print $4 }')
+    ((free < 2 * 1024 * 1024)) || export SMOL_TEST_DIR=/dev/shm
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Line coverage of the libraries by the tests: 90 % or more.
+# usage: scripts/test_coverage.sh [LCOV_FILE]
+#
+# Takes the dependencies that scripts/test.sh has built, and only builds this workspace's crates again, with counters.
+# Installs what it lacks: rustup's llvm-tools. LCOV_FILE is where the lines are told, for an editor.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/common.sh
+
+readonly least=90
+# Programs' own files are covered by running them, and what only benchmarks call by nothing.
+readonly not_library='(^|/)(tests|benches|examples|cli)/|runtime/src/bench\.rs|convert/src/bin/|/\.cargo/|/rustc/'
+readonly profiles=${CARGO_TARGET_DIR:-$PWD/target}/coverage
+
+# Counting slows kernels down many times. So the real model is left to scripts/test.sh (its tests are those that are
+# ignored), as is what runs a whole model over thousands of tokens, or a program thousands of times, and what builds one.
+# A program with too little memory can't write its counts, and says so.
+readonly skipped=(
+    the_programs_say_so_in_one_line a_program_with_the_blob_inside no_mutation_of_a_gguf_file_does_harm
+    however_they_are_computed a_sliding_sequence memory_stays_flat what_stays_are_the_first_tokens
+    a_loaded_session_goes_on fast_logits_depend the_program_says_what_transformers_says two_models_are_as_far_apart
+    the_farther_apart_the_fewer_bits hostile_templates_end_in no_template_does_harm a_blob_with_a_hostile_template
+    smolconv_refuses_a_hostile_template kernels_keep_their_sums_in_registers too_little_memory_is_an_error_in_words
+)
+
+need_component llvm-tools
+tools=$(dirname "$(find "$(rustc --print sysroot)" -name llvm-profdata)")
+readonly tools
+keep_test_files_in_memory
+
+export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/instrument.sh
+rm -rf "$profiles"
+mkdir -p "$profiles"
+# %m-%p: a file for each program and process.
+export LLVM_PROFILE_FILE=$profiles/%m-%p.profraw
+step "build"
+cargo test --locked --profile gate --workspace --no-run
+step "tests"
+cargo test --locked --profile gate --workspace --tests --quiet -- "${skipped[@]/#/--skip=}"
+
+step "line coverage of the libraries"
+# Every program that the tests may have run: tests and binaries. What a signal ended left a torn profile, which is skipped.
+mapfile -t programs < <(cargo test --locked --profile gate --workspace --no-run --message-format=json 2>/dev/null |
+    grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
+programs+=("$built/smolrun" "$built/smolconv")
+find "$profiles" -name '*.profraw' -size +0 >"$profiles/list"
+"$tools/llvm-profdata" merge --sparse --failure-mode=all --input-files="$profiles/list" --output="$profiles/all.profdata"
+objects=("${programs[@]:1}")
+readonly shown=("${programs[0]}" "${objects[@]/#/--object=}" "--instr-profile=$profiles/all.profdata"
+    "--ignore-filename-regex=$not_library")
+"$tools/llvm-cov" report "${shown[@]}" | sed 's/  */ /g'
+[[ -z ${1:-} ]] || "$tools/llvm-cov" export --format=lcov "${shown[@]}" >"$1"
+lines=$("$tools/llvm-cov" export --format=text --summary-only "${shown[@]}" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["totals"]["lines"]["percent"])')
+echo "lines: $lines %, expected $least % or more"
+awk -v lines="$lines" -v least="$least" 'BEGIN { exit lines < least }'

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# What scripts/test.sh leaves out: other processors and systems, the page and the npm package, coverage.
+# usage: scripts/test_more.sh
+#
+# Each of the scripts that it calls also runs alone, and installs what it needs.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/common.sh
+
+for part in test_targets test_web test_coverage; do
+    step "$part"
+    "scripts/$part.sh"
+done
+step "all passed"
