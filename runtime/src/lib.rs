@@ -64,18 +64,20 @@
 #[doc(hidden)]
 pub mod bench;
 mod error;
+mod exec;
 pub mod format;
 mod generate;
 mod kernels;
 mod machine;
 mod model;
-mod pool;
+mod sequence;
 pub mod storage;
 pub mod terminal;
 pub mod tokenizer;
 mod verify;
 
 pub use self::error::{Error, Result};
+pub use self::exec::{Spawn, Work};
 pub use self::generate::{
     Alternative, CancelToken, Comparison, ComparisonWindows, FinishReason, GenerateOptions, Generation,
     Generator, Logprobs, Perplexity, PerplexityOptions, PerplexityWindows, Sampler, SamplerStep, Sampling,
@@ -86,7 +88,6 @@ pub use self::generate::{ChatOptions, ChatTemplate, Message, TemplateVariable};
 pub use self::kernels::Kernels;
 pub use self::machine::Machine;
 pub use self::model::{Activations, Fast, KvDtype, Model, Overflow};
-pub use self::pool::{Spawn, Work};
 pub use self::tokenizer::{SpecialTokens, Tokenizer};
 pub use self::verify::verify;
 

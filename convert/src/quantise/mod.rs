@@ -11,7 +11,7 @@ mod row;
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-use smolrun::format::{BLOCK, PANEL, QuantisedPanels};
+use smolrun::format::{BLOCK, PANEL, QuantizedPanels};
 
 pub use self::calibrated::{Calibrated, Effort, Moments};
 pub use self::codes::{Codes, GAUSSIAN_8, GAUSSIAN_16};
@@ -22,7 +22,7 @@ use self::row::Row;
 #[derive(Clone, Debug)]
 pub struct Quantiser {
     codes: Codes,
-    layout: QuantisedPanels,
+    layout: QuantizedPanels,
     columns: usize,
     /// How much an error in each column matters, at most 1; nothing where the last block is filled up.
     importance: Vec<[f32; BLOCK]>,
@@ -41,7 +41,7 @@ impl Quantiser {
     /// # Panics
     /// If `importance` is not of `columns` numbers.
     pub fn new(codes: Codes, columns: usize, importance: Option<&[f32]>) -> Option<Quantiser> {
-        let layout = QuantisedPanels::new(codes.dtype(), columns)?;
+        let layout = QuantizedPanels::new(codes.dtype(), columns)?;
         let importance = match importance {
             None => vec![1.0; columns],
             Some(importance) => normalised(importance),
@@ -53,7 +53,7 @@ impl Quantiser {
     }
 
     /// What lies where in the section.
-    pub fn layout(&self) -> QuantisedPanels {
+    pub fn layout(&self) -> QuantizedPanels {
         self.layout
     }
 

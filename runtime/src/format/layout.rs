@@ -1,8 +1,8 @@
-//! Every number that fixes where something lies in a blob, but for quantised panels, which are [`quantised`]'s.
+//! Every number that fixes where something lies in a blob, but for quantized panels, which are [`quantized`]'s.
 //! `format-spec.md` is the prose of this file.
 
 use super::dtype::Dtype;
-use super::quantised;
+use super::quantized;
 
 /// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
 pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
@@ -239,7 +239,7 @@ impl Kind {
         };
         match dtype.size() {
             Some(size) => rows.checked_mul(shape[1])?.checked_mul(size),
-            None => quantised::section_len(dtype, rows, shape[1]),
+            None => quantized::section_len(dtype, rows, shape[1]),
         }
     }
 }

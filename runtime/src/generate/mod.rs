@@ -8,7 +8,6 @@ mod logprobs;
 mod perplexity;
 mod rng;
 mod sampler;
-mod saved;
 mod score;
 mod session;
 mod stop;
