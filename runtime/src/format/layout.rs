@@ -2,7 +2,7 @@
 //! `format-spec.md` is the prose of this file.
 
 use super::dtype::Dtype;
-use super::quantized;
+use super::quantized::{self, PANEL};
 
 /// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
 pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
@@ -24,9 +24,6 @@ pub const MAX_SECTIONS: u32 = 1 << 16;
 pub const TABLE_ALIGN: u64 = 64;
 /// Alignment of weight sections, in bytes: one page.
 pub const WEIGHT_ALIGN: u64 = 4096;
-/// Output rows that lie side by side in a panel.
-pub const PANEL: usize = 16;
-
 /// `layer` of a section that belongs to no layer.
 pub const NO_LAYER: u32 = u32::MAX;
 /// A token id that stands for "none" in the config and the tokenizer's tables.

@@ -32,10 +32,10 @@ pub use self::header::Header;
 pub use self::layer_flags::LayerFlags;
 pub use self::layout::{
     CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, Kind, MAGIC, MAX_EOS, MAX_PROBE, MAX_SECTIONS,
-    NO_LAYER, NO_TOKEN, PANEL, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
+    NO_LAYER, NO_TOKEN, TABLE_ALIGN, VERSION_MAJOR, VERSION_MINOR, WEIGHT_ALIGN,
 };
 pub use self::merges::{Merge, Merges};
-pub use self::quantized::{BLOCK, QuantizedPanels};
+pub use self::quantized::{BLOCK, PANEL, QuantizedPanels};
 pub use self::text_rules::TextRules;
 
 /// A blob's sections, each checked, and where their bytes lie.
@@ -258,8 +258,8 @@ impl<'a> SectionTable<'a> {
         let Some(section) = self.take_optional(Kind::LayerFlags, None, [layers as u64, 1])? else {
             return Ok(vec![LayerFlags::default(); layers]);
         };
-        let words = bytes[section.range.clone()].as_chunks().0.iter();
-        let flags = words.map(|&word| LayerFlags::from_bits(u32::from_le_bytes(word), config));
+        let bits = bytes[section.range.clone()].as_chunks().0.iter();
+        let flags = bits.map(|&bits| LayerFlags::from_bits(u32::from_le_bytes(bits), config));
         flags.collect::<Result<_, _>>().map_err(|problem| section.error(problem))
     }
 

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use super::dtype::Dtype;
-use super::layout::PANEL;
+
+/// Output rows that lie side by side in a panel.
+pub const PANEL: usize = 16;
 
 /// Columns of a block, which share a scale in each row.
 pub const BLOCK: usize = 32;

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// The weights of two inputs in turn, each the upper half of an f32: the first in the lower half of the word.
+/// The weights of two inputs in turn, each the upper half of an f32: the first in the lower half of the `u32`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Bf16Pair(pub(super) u32);

@@ -136,7 +136,7 @@ impl Sequence {
         }
         let (tokens, sums) = head[HEADER_LEN..].split_at(count * size_of::<u32>());
         let tokens = check_tokens(owner, tokens)?;
-        // Each thread reads blocks through a handle of its own.
+        // Each thread reads KV blocks through a handle of its own.
         let open = |block: usize| {
             let mut file = File::open(path)?;
             let start = head_len + HASH_LEN + lens[..block].iter().sum::<usize>();

@@ -76,7 +76,7 @@ impl KvCache {
         }
     }
 
-    /// What of block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
+    /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
     /// 16 keys.
     fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
         self.filled_ranges(block, positions).map(move |range| match &self.blocks {
@@ -85,7 +85,7 @@ impl KvCache {
         })
     }
 
-    /// Reads the pieces of [`KvCache::filled`] of every block that the first `positions` positions need, from what
+    /// Reads the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need, from what
     /// `open` gives for it, and sums them up: with all threads.
     pub(super) fn read<R: Read>(
         &mut self,
@@ -103,13 +103,13 @@ impl KvCache {
         })
     }
 
-    /// Writes the pieces of [`KvCache::filled`] of every block that the first `positions` positions need.
+    /// Writes the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need.
     pub(super) fn write(&self, positions: usize, out: &mut impl Write) -> io::Result<()> {
         let pieces = (0..positions.div_ceil(KV_BLOCK)).flat_map(|block| self.filled(block, positions));
         pieces.into_iter().try_for_each(|piece| out.write_all(piece))
     }
 
-    /// The sums of these blocks, computed by all threads.
+    /// The sums of these KV blocks, computed by all threads.
     pub(super) fn sums(&self, exec: &mut ExecContext, positions: usize) -> Vec<BlockSum> {
         let mut sums = vec![0; positions.div_ceil(KV_BLOCK)];
         let tasks = sums.len();
@@ -123,7 +123,7 @@ impl KvCache {
         sums
     }
 
-    /// Bytes of each of these blocks that are filled.
+    /// Bytes of each of these KV blocks that are filled.
     pub(super) fn filled_lens(&self, positions: usize) -> impl Iterator<Item = usize> + '_ {
         (0..positions.div_ceil(KV_BLOCK)).map(move |block| self.filled_len(block, positions))
     }
@@ -164,8 +164,8 @@ impl KvCache {
         }
     }
 
-    /// Drops the positions of the second block and renumbers those after it: they become [`KV_BLOCK`] less, and their keys
-    /// are turned back by that much. The first block stays: a model rests its attention on the beginning (Xiao et al.
+    /// Drops the positions of the second KV block and renumbers those after it: they become [`KV_BLOCK`] less, and their keys
+    /// are turned back by that much. The first KV block stays: a model rests its attention on the beginning (Xiao et al.
     /// 2023, "attention sinks").
     ///
     /// `angles` are cosines and sines of position [`KV_BLOCK`], `[head_dim / 2]` each; `turns` says of each layer whether its keys are turned at all.
@@ -209,13 +209,13 @@ impl KvCache {
         }
     }
 
-    /// The keys of block `block`: `[position/16][head_dim][16]`.
+    /// The keys of KV block `block`: `[position/16][head_dim][16]`.
     pub(crate) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
         let start = self.layer(layer).start + 2 * head * self.half_head();
         Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
-    /// Panels of the values at `positions` inside block `block`: `[panels][positions][16]`; several only of all positions.
+    /// Panels of the values at `positions` inside KV block `block`: `[panels][positions][16]`; several only of all positions.
     pub(crate) fn values(
         &self,
         layer: usize,
@@ -237,12 +237,12 @@ impl KvCache {
         }
     }
 
-    /// Elements of one head's keys, or values, in a block.
+    /// Elements of one head's keys, or values, in a KV block.
     fn half_head(&self) -> usize {
         KV_BLOCK * self.head_dim
     }
 
-    /// Where a layer lies in each block: keys and values of each head in turn.
+    /// Where a layer lies in each KV block: keys and values of each head in turn.
     fn layer(&self, layer: usize) -> Range<usize> {
         let len = 2 * self.num_key_value_heads * self.half_head();
         layer * len..(layer + 1) * len
@@ -257,7 +257,7 @@ fn reserve<T: bytemuck::Zeroable + Copy>(
     while blocks.len() < count {
         let bytes = len.saturating_mul(size_of::<T>());
         let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes };
-        // A short sequence fills little of the first block; with the second a long one is likely.
+        // A short sequence fills little of the first KV block; with the second a long one is likely.
         let block = match blocks.len() {
             0 => AlignedBuf::zeroed(len),
             _ => AlignedBuf::zeroed_in_large_pages(len),
@@ -346,7 +346,7 @@ struct NewPositions<'a> {
 }
 
 impl NewPositions<'_> {
-    /// Writes those that belong into block `block`, whose part of the layer is `layer`: units of a head's keys or values.
+    /// Writes those that belong into KV block `block`, whose part of the layer is `layer`: units of a head's keys or values.
     fn store<T: Copy + Send>(
         &self,
         exec: &mut ExecContext,
