@@ -10,17 +10,30 @@ use std::process::Command;
 
 use smol_tests::common::repository;
 
-/// An entry point of a set, by its symbol (v0 mangling), and the most instructions its best loop may have for each
-/// multiply-add. The least there can be is one, and loads of what is multiplied; of words, an addition more.
+/// An operation compiled for a set, and the most instructions its best loop may have for each multiply-add. The least there
+/// can be is one, and loads of what is multiplied; of i16, an addition more.
 struct Kernel {
-    symbol: &'static str,
+    /// What the symbol (v0 mangling) of the set's entry has in it, and that of the operation.
+    symbol: [&'static str; 2],
     name: &'static str,
     most: f64,
 }
 
-const fn kernel(symbol: &'static str, name: &'static str, most: f64) -> Kernel {
-    Kernel { symbol, name, most }
+const fn kernel(set: &'static str, operation: &'static str, name: &'static str, most: f64) -> Kernel {
+    Kernel { symbol: [set, operation], name, most }
 }
+
+const AVX2: &str = "4Avx23run8compiled";
+const AVX512: &str = "6Avx512Kb0_E3run8compiled";
+const AVX512_VNNI: &str = "6Avx512Kb1_E3run8compiled";
+const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
+const NEON: &str = "4Neon3run8compiled";
+
+const F32: &str = "6MatmulfE";
+const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
+const F16: &str = "6MatmulNtNtBc_4half3F16E";
+const QUANTIZED: &str = "15MatmulQuantizedE";
+const TILES: &str = "11MatmulTilesE";
 
 /// How an instruction set's assembly reads.
 struct Processor {
@@ -34,18 +47,18 @@ struct Processor {
 const X86: Processor = Processor {
     target: "x86_64-unknown-linux-gnu",
     kernels: &[
-        kernel("4Avx210matmul_f328compiled", "avx2 f32", 1.9),
-        kernel("4Avx211matmul_bf168compiled", "avx2 bf16", 2.1),
-        kernel("4Avx210matmul_f168compiled", "avx2 f16", 2.1),
-        kernel("4Avx216matmul_quantised8compiled", "avx2 quantized", 3.3),
-        kernel("6Avx512Kb0_E10matmul_f328compiled", "avx512 f32", 1.7),
-        kernel("6Avx512Kb0_E11matmul_bf168compiled", "avx512 bf16", 1.8),
-        kernel("6Avx512Kb0_E10matmul_f168compiled", "avx512 f16", 1.7),
-        kernel("6Avx512Kb0_E16matmul_quantised8compiled", "avx512 quantized", 3.3),
-        kernel("6Avx512Kb1_E10matmul_f328compiled", "avx512vnni f32", 1.7),
-        kernel("6Avx512Kb1_E16matmul_quantised8compiled", "avx512vnni quantized", 1.4),
+        kernel(AVX2, F32, "avx2 f32", 1.9),
+        kernel(AVX2, BF16, "avx2 bf16", 2.1),
+        kernel(AVX2, F16, "avx2 f16", 2.1),
+        kernel(AVX2, QUANTIZED, "avx2 quantized", 3.3),
+        kernel(AVX512, F32, "avx512 f32", 1.7),
+        kernel(AVX512, BF16, "avx512 bf16", 1.8),
+        kernel(AVX512, F16, "avx512 f16", 1.7),
+        kernel(AVX512, QUANTIZED, "avx512 quantized", 3.3),
+        kernel(AVX512_VNNI, F32, "avx512vnni f32", 1.7),
+        kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
         // What is left to the vector unit; tiles are multiplied by assembly.
-        kernel("9Avx512Amx12matmul_tiles8compiled", "avx512amx quantized", 5.5),
+        kernel(AVX512_AMX, TILES, "avx512amx quantized", 5.5),
     ],
     multiply_adds: &["vfmadd", "vpmaddwd", "vpdpbusd"],
     spills: |line| {
@@ -59,10 +72,10 @@ const X86: Processor = Processor {
 const ARM: Processor = Processor {
     target: "aarch64-unknown-linux-gnu",
     kernels: &[
-        kernel("4Neon10matmul_f328compiled", "neon f32", 1.5),
-        kernel("4Neon11matmul_bf168compiled", "neon bf16", 1.5),
-        kernel("4Neon10matmul_f168compiled", "neon f16", 1.5),
-        kernel("4Neon16matmul_quantised8compiled", "neon quantized", 2.2),
+        kernel(NEON, F32, "neon f32", 1.5),
+        kernel(NEON, BF16, "neon bf16", 1.5),
+        kernel(NEON, F16, "neon f16", 1.5),
+        kernel(NEON, QUANTIZED, "neon quantized", 2.2),
     ],
     multiply_adds: &["fmla", "smlal"],
     spills: |line| {
@@ -109,8 +122,17 @@ fn check(processor: &Processor) {
     let functions = functions(&assembly);
     let mut faults = String::new();
     for kernel in processor.kernels {
-        let found: Vec<_> = functions.iter().filter(|(symbol, _)| symbol.contains(kernel.symbol)).collect();
-        assert!(!found.is_empty(), "{}: no function {} in {}", kernel.name, kernel.symbol, processor.target);
+        let found: Vec<_> = functions
+            .iter()
+            .filter(|(symbol, _)| kernel.symbol.iter().all(|part| symbol.contains(part)))
+            .collect();
+        assert!(
+            !found.is_empty(),
+            "{}: no function {:?} in {}",
+            kernel.name,
+            kernel.symbol,
+            processor.target
+        );
         let loops: Vec<Loop> = found.iter().flat_map(|(_, lines)| loops(processor, lines)).collect();
         let best = loops
             .iter()

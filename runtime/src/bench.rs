@@ -2,8 +2,11 @@
 
 use bytemuck::Zeroable;
 
-use crate::format::{Dtype, QuantisedPanels};
-use crate::kernels::{Elements, Kernels, LANES, Panels, Quantised, RoundedBlock, rounded_blocks};
+use crate::format::{Dtype, QuantizedPanels};
+use crate::kernels::{
+    ActivationBlock, Elements, InverseRms, Kernels, LANES, MatmulQuantized, Panels, QuantizeBlocks,
+    Quantized, ScaleRows, SiluMul, Softmax, activation_blocks,
+};
 use crate::storage::AlignedBuf;
 
 /// A matrix of equal numbers.
@@ -11,8 +14,8 @@ pub struct Matrix {
     dtype: MatrixDtype,
     data: AlignedBuf<f32>,
     inputs: usize,
-    /// The activations that quantised weights take.
-    rounded: Vec<RoundedBlock>,
+    /// The activations that quantized weights take.
+    blocks: Vec<ActivationBlock>,
 }
 
 /// What a matrix in memory can be of.
@@ -28,7 +31,7 @@ impl Matrix {
     /// `[outputs, inputs]`; outputs a multiple of 16, inputs of 32.
     pub fn new(dtype: MatrixDtype, outputs: usize, inputs: usize) -> Matrix {
         let bytes = match dtype {
-            MatrixDtype::Stored(dtype) => match (QuantisedPanels::new(dtype, inputs), dtype.size()) {
+            MatrixDtype::Stored(dtype) => match (QuantizedPanels::new(dtype, inputs), dtype.size()) {
                 (Some(lens), _) => lens.values_len + outputs / LANES * lens.panel_len,
                 (None, size) => outputs * inputs * size.map_or(4, |size| size as usize),
             },
@@ -37,7 +40,7 @@ impl Matrix {
         let mut data = AlignedBuf::zeroed(bytes / 4).expect("a benchmark has memory");
         // Something else than what is there, so that each page is one of its own.
         data.fill(f32::from_bits(0x3c00_3c00));
-        Matrix { dtype, data, inputs, rounded: Vec::new() }
+        Matrix { dtype, data, inputs, blocks: Vec::new() }
     }
 
     /// Bytes of its numbers.
@@ -53,10 +56,10 @@ impl Matrix {
             MatrixDtype::Stored(Dtype::Bf16) => Elements::Bf16(bytemuck::cast_slice(&self.data)),
             MatrixDtype::F16 => Elements::F16(bytemuck::cast_slice(&self.data)),
             MatrixDtype::Stored(dtype) => {
-                let Some(w) = Quantised::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
-                self.rounded.resize(rounded_blocks(inputs, rows), Zeroable::zeroed());
-                kernels.round(x, rows, 0, &mut self.rounded);
-                return kernels.matmul_quantised(w, &self.rounded, rows, y);
+                let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
+                self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());
+                kernels.run(QuantizeBlocks { x, rows, first: 0, blocks: &mut self.blocks });
+                return kernels.run(MatmulQuantized { w, x: &self.blocks, rows, y });
             }
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);
@@ -65,16 +68,18 @@ impl Matrix {
 
 /// `y = x * scales[row] * weight[feature]` after the scales: `x`, `y`: `[features/16][rows][16]`.
 pub fn rms_norm(kernels: Kernels, x: &[f32], weight: &[f32], scales: &mut [f32], y: &mut [f32]) {
-    kernels.inverse_rms(x, scales.len(), weight.len(), 1e-5, 0, scales);
-    kernels.scale_rows(x, scales, weight, y);
+    let (rows, features) = (scales.len(), weight.len());
+    kernels.run(InverseRms { x, rows, features, eps: 1e-5, first: 0, y: scales });
+    kernels.run(ScaleRows { x, scales, weight, y });
 }
 
 /// `y = silu(gate) * up` of one row.
 pub fn silu_mul(kernels: Kernels, gate_up: &[f32], y: &mut [f32]) {
-    kernels.silu_mul(gate_up, 1, y);
+    kernels.run(SiluMul { gate_up, rows: 1, y });
 }
 
 /// Softmax of `rows` rows of one token: `scores`: `[positions/16][rows][16]`.
 pub fn softmax(kernels: Kernels, scores: &mut [f32], rows: usize) {
-    kernels.softmax(scores, rows, 1, scores.len() / rows / LANES * LANES, usize::MAX, 0.125);
+    let len = scores.len() / rows / LANES * LANES;
+    kernels.run(Softmax { scores, rows, tokens: 1, len, window: usize::MAX, scale: 0.125 });
 }

@@ -71,12 +71,13 @@ pub mod bench;
 pub mod chat;
 mod error;
 pub mod eval;
+mod exec;
 pub mod format;
 mod generate;
 mod kernels;
 mod machine;
 mod model;
-mod pool;
+mod sequence;
 pub mod storage;
 pub mod terminal;
 pub mod tokenizer;
@@ -111,7 +112,7 @@ pub mod generation {
 pub mod threads {
     //! Worker threads that the caller starts: see [`SessionOptions::spawn`](crate::SessionOptions#structfield.spawn).
 
-    pub use crate::pool::{Spawn, Work};
+    pub use crate::exec::{Spawn, Work};
 }
 
 /// The bytes of a blob inside the program, aligned as [`Model::from_static`] needs them.

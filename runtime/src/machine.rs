@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::error::{Error, Result};
+use crate::exec::Pool;
 use crate::kernels::{Kernels, LANES};
-use crate::pool::Pool;
 use crate::storage::AlignedBuf;
 
-/// Rounds of multiply-adds of a measurement on each thread: some milliseconds, past which nothing starts up any more.
-const ROUNDS: usize = 1_000_000;
-/// Rounds where a multiply-add is done in software, or kept from the registers by a debug build.
-const ROUNDS_WHERE_SLOW: usize = 2_000;
+/// Iterations of multiply-adds of a measurement on each thread: some milliseconds, past which nothing starts up any more.
+const ITERATIONS: usize = 1_000_000;
+/// Iterations where a multiply-add is done in software, or kept from the registers by a debug build.
+const ITERATIONS_WHERE_SLOW: usize = 2_000;
 
 /// Threads and memory to measure this machine with.
 ///
@@ -46,10 +46,10 @@ impl Machine {
     pub fn fma_peak(&mut self) -> f64 {
         let (kernels, threads) = (self.kernels, self.pool.threads());
         let is_slow = kernels.name() == "scalar" || cfg!(debug_assertions);
-        let rounds = if is_slow { ROUNDS_WHERE_SLOW } else { ROUNDS };
+        let iterations = if is_slow { ITERATIONS_WHERE_SLOW } else { ITERATIONS };
         let start = Instant::now();
-        self.pool.run(threads, &|_, _| kernels.multiply_adds(rounds));
-        (threads * rounds * Kernels::ROUND) as f64 / start.elapsed().as_secs_f64()
+        self.pool.run(threads, &|_, _| kernels.multiply_adds(iterations));
+        (threads * iterations * Kernels::ITERATION) as f64 / start.elapsed().as_secs_f64()
     }
 }
 

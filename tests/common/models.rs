@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{env, process};
@@ -160,7 +160,15 @@ fn hash_files(folder: &Path, hash: &mut Sha256) {
         }
         hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
         let mut file = BufReader::with_capacity(1 << 20, File::open(&path).expect("the file can be read"));
-        io::copy(&mut file, hash).expect("the file can be read");
+        loop {
+            let part = file.fill_buf().expect("the file can be read");
+            let len = part.len();
+            if len == 0 {
+                break;
+            }
+            hash.update(part);
+            file.consume(len);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub mod text;
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-use smolrun::format::{BLOCK, PANEL, QuantisedPanels};
+use smolrun::format::{BLOCK, PANEL, QuantizedPanels};
 
 pub use self::calibrated::{Calibrated, Effort, Moments};
 pub use self::codes::{Codes, GAUSSIAN_8, GAUSSIAN_16};
@@ -27,7 +27,7 @@ use self::row::Row;
 #[derive(Clone, Debug)]
 pub struct Quantizer {
     codes: Codes,
-    layout: QuantisedPanels,
+    layout: QuantizedPanels,
     columns: usize,
     /// How much an error in each column matters, at most 1; nothing where the last block is filled up.
     importance: Vec<[f32; BLOCK]>,
@@ -46,7 +46,7 @@ impl Quantizer {
     /// # Panics
     /// If `importance` is not of `columns` numbers.
     pub fn new(codes: Codes, columns: usize, importance: Option<&[f32]>) -> Option<Quantizer> {
-        let layout = QuantisedPanels::new(codes.dtype(), columns)?;
+        let layout = QuantizedPanels::new(codes.dtype(), columns)?;
         let importance = match importance {
             None => vec![1.0; columns],
             Some(importance) => normalized(importance),
@@ -58,7 +58,7 @@ impl Quantizer {
     }
 
     /// What lies where in the section.
-    pub fn layout(&self) -> QuantisedPanels {
+    pub fn layout(&self) -> QuantizedPanels {
         self.layout
     }
 

@@ -1,6 +1,6 @@
 //! Sixteen rows to the bytes of a panel.
 
-use smolrun::format::{BLOCK, Dtype, PANEL, QuantisedPanels};
+use smolrun::format::{BLOCK, Dtype, PANEL, QuantizedPanels};
 
 use super::codes::Codes;
 use super::row::Row;
@@ -12,7 +12,7 @@ const PLACES: usize = PANEL * GROUP;
 
 /// A panel that is being filled.
 pub(super) struct Panel<'a> {
-    layout: QuantisedPanels,
+    layout: QuantizedPanels,
     dtype: Dtype,
     scales: &'a mut [u8],
     codes: &'a mut [u8],
@@ -20,14 +20,14 @@ pub(super) struct Panel<'a> {
 
 impl<'a> Panel<'a> {
     /// In `bytes`, which are zero and as many as a panel has.
-    pub(super) fn new(layout: QuantisedPanels, dtype: Dtype, bytes: &'a mut [u8]) -> Panel<'a> {
+    pub(super) fn new(layout: QuantizedPanels, dtype: Dtype, bytes: &'a mut [u8]) -> Panel<'a> {
         let (scales, codes) = bytes.split_at_mut(layout.scales_len);
         Panel { layout, dtype, scales, codes }
     }
 
     /// Puts `row` in place `index` of 16.
     pub(super) fn put(&mut self, index: usize, row: &Row, codes: &Codes) {
-        let row_scales = self.scales[QuantisedPanels::ROW_SCALES].as_chunks_mut().0;
+        let row_scales = self.scales[QuantizedPanels::ROW_SCALES].as_chunks_mut().0;
         row_scales[index] = row.scale.to_le_bytes();
         let block_scales = self.scales[self.layout.block_scales()].chunks_exact_mut(PANEL);
         block_scales.zip(&row.scales).for_each(|(block, &scale)| block[index] = scale);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::bf16;
 use rayon::prelude::*;
-use smolrun::format::{PANEL, QuantisedPanels};
+use smolrun::format::{PANEL, QuantizedPanels};
 
 use crate::checkpoint::binding::{Arrangement, Binding, PanelRows, Part};
 use crate::checkpoint::rows::Rows;
@@ -20,7 +20,7 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
     if binding.arrangement == Arrangement::Vector {
         return std::iter::once(0..1).collect();
     }
-    let quantized = QuantisedPanels::new(binding.dtype, binding.columns());
+    let quantized = QuantizedPanels::new(binding.dtype, binding.columns());
     let panel_len = quantized.map_or(binding.columns() * PANEL * size_of::<f32>(), |panels| panels.panel_len);
     let step = (CHUNK_LEN / panel_len).max(1);
     let panels = binding.panels();

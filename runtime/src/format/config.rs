@@ -3,7 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::error::FormatError;
-use super::layout::{CONFIG_LEN, MAX_EOS, NO_TOKEN, PANEL};
+use super::layout::{CONFIG_LEN, MAX_EOS, NO_TOKEN};
+use super::quantized::PANEL;
 
 /// `hidden_act` code of `silu`.
 const ACT_SILU: u32 = 1;

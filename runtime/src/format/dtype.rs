@@ -13,7 +13,7 @@ pub enum Dtype {
     F32 = 3,
     /// bfloat16: the upper half of a binary32. In a matrix, those of two columns lie together.
     Bf16 = 4,
-    /// Codes of 8 bits with scales, see "Quantised panels" in `format-spec.md`. Only matrices are quantised.
+    /// Codes of 8 bits with scales, see "Quantized panels" in `format-spec.md`. Only matrices are quantized.
     Q8 = 5,
     /// Codes of 6 bits with scales.
     Q6 = 6,

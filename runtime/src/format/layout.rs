@@ -1,8 +1,8 @@
-//! Every number that fixes where something lies in a blob, but for quantised panels, which are [`quantised`]'s.
+//! Every number that fixes where something lies in a blob, but for quantized panels, which are [`quantized`]'s.
 //! `format-spec.md` is the prose of this file.
 
 use super::dtype::Dtype;
-use super::quantised;
+use super::quantized::{self, PANEL};
 
 /// First eight bytes of a blob. The high bit, the CR LF and the ^Z reveal a transfer in text mode, as PNG's do.
 pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
@@ -24,9 +24,6 @@ pub const MAX_SECTIONS: u32 = 1 << 16;
 pub const TABLE_ALIGN: u64 = 64;
 /// Alignment of weight sections, in bytes: one page.
 pub const WEIGHT_ALIGN: u64 = 4096;
-/// Output rows that lie side by side in a panel.
-pub const PANEL: usize = 16;
-
 /// `layer` of a section that belongs to no layer.
 pub const NO_LAYER: u32 = u32::MAX;
 /// A token id that stands for "none" in the config and the tokenizer's tables.
@@ -240,7 +237,7 @@ impl Kind {
         };
         match dtype.size() {
             Some(size) => rows.checked_mul(shape[1])?.checked_mul(size),
-            None => quantised::section_len(dtype, rows, shape[1]),
+            None => quantized::section_len(dtype, rows, shape[1]),
         }
     }
 }

@@ -17,7 +17,7 @@ mod header;
 mod layer_flags;
 mod layout;
 mod merges;
-mod quantised;
+mod quantized;
 mod text_rules;
 
 use std::ops::Range;
@@ -35,13 +35,13 @@ pub use self::layer_flags::LayerFlags;
 #[doc(hidden)] // the converter's
 pub use self::layout::{
     CONFIG_LEN, ENTRY_LEN, FLAG_REQUIRED, HEADER_LEN, MAX_EOS, MAX_PROBE, MAX_SECTIONS, NO_LAYER, NO_TOKEN,
-    PANEL, TABLE_ALIGN, WEIGHT_ALIGN,
+    TABLE_ALIGN, WEIGHT_ALIGN,
 };
 pub use self::layout::{Kind, MAGIC, VERSION_MAJOR, VERSION_MINOR};
 #[doc(hidden)]
 pub use self::merges::{Merge, Merges};
 #[doc(hidden)]
-pub use self::quantised::{BLOCK, QuantisedPanels};
+pub use self::quantized::{BLOCK, PANEL, QuantizedPanels};
 pub use self::text_rules::TextRules;
 
 /// A blob's sections, each checked, and where their bytes lie.
@@ -189,16 +189,16 @@ impl Layout {
         }
         let sections = directory::parse(directory, bytes.len())?;
         let config = parse_config(&sections, bytes)?;
-        let mut shelf = Shelf::new(&sections, config.num_hidden_layers)?;
-        let flags = shelf.take_layer_flags(&config, bytes)?;
-        let weights = shelf.take_weights(&config, &flags)?;
-        let tokenizer = shelf.take_tokenizer(&config, bytes)?;
+        let mut table = SectionTable::new(&sections, config.num_hidden_layers)?;
+        let flags = table.take_layer_flags(&config, bytes)?;
+        let weights = table.take_weights(&config, &flags)?;
+        let tokenizer = table.take_tokenizer(&config, bytes)?;
         for stage in &tokenizer.pretokenizer {
             Dfa::parse(&bytes[stage.clone()])?;
         }
-        let chat_template = shelf.take_text(Kind::ChatTemplate)?;
-        let metadata = shelf.take_text(Kind::Metadata)?;
-        shelf.expect_empty()?;
+        let chat_template = table.take_text(Kind::ChatTemplate)?;
+        let metadata = table.take_text(Kind::Metadata)?;
+        table.expect_empty()?;
         Ok(Layout { header, config, weights, tokenizer, chat_template, metadata, sections })
     }
 }
@@ -213,7 +213,7 @@ fn parse_config(sections: &[Section], bytes: &[u8]) -> Result<Config, FormatErro
 }
 
 /// Sections sorted by kind and layer, taken off one by one as their place in the model is filled.
-struct Shelf<'a> {
+struct SectionTable<'a> {
     /// One per kind that is not per layer, indexed by kind code.
     single: Vec<Option<&'a Section>>,
     /// Per layer, those of the kinds that are, indexed by kind code.
@@ -222,8 +222,8 @@ struct Shelf<'a> {
     numbered: Vec<Vec<&'a Section>>,
 }
 
-impl<'a> Shelf<'a> {
-    fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<Shelf<'a>, FormatError> {
+impl<'a> SectionTable<'a> {
+    fn new(sections: &'a [Section], num_hidden_layers: usize) -> Result<SectionTable<'a>, FormatError> {
         let most = Kind::ALL.last().map_or(0, |&kind| kind as usize);
         // The config is not to be believed about memory before there is something to put there.
         if sections.len() < num_hidden_layers {
@@ -231,7 +231,7 @@ impl<'a> Shelf<'a> {
             let found = num_hidden_layers.to_string();
             return Err(FormatError::Config { field: "num_hidden_layers", expected, found });
         }
-        let mut shelf = Shelf {
+        let mut table = SectionTable {
             single: vec![None; most.saturating_add(1)],
             layers: vec![vec![None; most.saturating_add(1)]; num_hidden_layers],
             numbered: vec![Vec::new(); most.saturating_add(1)],
@@ -240,7 +240,7 @@ impl<'a> Shelf<'a> {
             let Some(kind) = section.kind else { continue };
             let layer = section.entry.layer as usize;
             if kind.is_numbered() {
-                let before = &mut shelf.numbered[kind as usize];
+                let before = &mut table.numbered[kind as usize];
                 if layer != before.len() {
                     return Err(section.error(format!("layer: expected number {}", before.len())));
                 }
@@ -248,17 +248,17 @@ impl<'a> Shelf<'a> {
                 continue;
             }
             let row = match kind.is_per_layer() {
-                true => shelf.layers.get_mut(layer).ok_or_else(|| {
+                true => table.layers.get_mut(layer).ok_or_else(|| {
                     section.error(format!("layer: expected below num_hidden_layers, {num_hidden_layers}"))
                 })?,
-                false => &mut shelf.single,
+                false => &mut table.single,
             };
             if row[kind as usize].replace(section).is_some() {
                 return Err(section.error("a second section of this kind and layer"));
             }
         }
-        shelf.single[Kind::Config as usize] = None;
-        Ok(shelf)
+        table.single[Kind::Config as usize] = None;
+        Ok(table)
     }
 
     /// One for each layer.
@@ -267,8 +267,8 @@ impl<'a> Shelf<'a> {
         let Some(section) = self.take_optional(Kind::LayerFlags, None, [layers as u64, 1])? else {
             return Ok(vec![LayerFlags::default(); layers]);
         };
-        let words = bytes[section.range.clone()].as_chunks().0.iter();
-        let flags = words.map(|&word| LayerFlags::from_bits(u32::from_le_bytes(word), config));
+        let bits = bytes[section.range.clone()].as_chunks().0.iter();
+        let flags = bits.map(|&bits| LayerFlags::from_bits(u32::from_le_bytes(bits), config));
         flags.collect::<Result<_, _>>().map_err(|problem| section.error(problem))
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct LogSoftmax<'a> {
     logits: &'a [f32],
     largest: f64,
     /// The logarithm of the sum of all exponentials, each logit less the largest.
-    normaliser: f64,
+    normalizer: f64,
 }
 
 impl LogSoftmax<'_> {
@@ -37,12 +37,12 @@ impl LogSoftmax<'_> {
     pub(crate) fn new(logits: &[f32]) -> LogSoftmax<'_> {
         let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let sum: f64 = logits.iter().map(|&logit| exp(f64::from(logit) - largest)).sum();
-        LogSoftmax { logits, largest, normaliser: ln(sum) }
+        LogSoftmax { logits, largest, normalizer: ln(sum) }
     }
 
     /// The log-probability of `id`, which is below the number of logits.
     pub(crate) fn of(&self, id: u32) -> f64 {
-        f64::from(self.logits[id as usize]) - self.largest - self.normaliser
+        f64::from(self.logits[id as usize]) - self.largest - self.normalizer
     }
 
     /// The Kullback-Leibler divergence of `other` from this, over as many ids: the sum of p ln(p / q), p being these

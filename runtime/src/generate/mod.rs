@@ -7,7 +7,6 @@ mod options;
 mod prompt;
 mod rng;
 mod sampler;
-mod saved;
 mod session;
 mod stop;
 mod stream;

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::thread::available_parallelism;
 
 use super::options::GenerateOptions;
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
+use crate::exec::{Pool, Spawn, Work};
 use crate::kernels::Kernels;
 use crate::model::{Activations, Fast, Forward, KvDtype, Model, Overflow};
-use crate::pool::{Pool, Spawn, Work};
+use crate::sequence;
 
 /// Most threads a session may ask for.
 const MAX_THREADS: usize = 1024;
@@ -193,6 +195,31 @@ impl Session {
     /// An error if `tokens` cannot be appended.
     pub(super) fn check(&self, tokens: &[u32]) -> Result<()> {
         self.forward.check(tokens)
+    }
+}
+
+impl Session {
+    /// What a file that [`Session::save`] wrote begins with.
+    pub const SAVED_MAGIC: [u8; 8] = sequence::MAGIC;
+
+    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first. Nobody else may
+    /// read it: the tokens in it are somebody's text.
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.forward.save(path.as_ref())
+    }
+
+    /// Tells whether [`Session::save`] could write to `path` now, as far as that can be known before.
+    pub fn check_save(path: impl AsRef<Path>) -> io::Result<()> {
+        sequence::check_save(path.as_ref())
+    }
+
+    /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
+    /// the same way; what a session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) is for sessions that
+    /// were asked to be fast too. After an error the sequence is empty.
+    ///
+    /// [`Session::keep_common_prefix`] then tells which tokens of a prompt are still to be fed.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.forward.load(path.as_ref())
     }
 }
 

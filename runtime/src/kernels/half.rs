@@ -2,10 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::simd::Simd;
-use super::{Element, LANES};
-
-/// The weights of two inputs in turn, each the upper half of an f32: the first in the lower half of the word.
+/// The weights of two inputs in turn, each the upper half of an f32: the first in the lower half of the `u32`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Bf16Pair(pub(super) u32);
@@ -70,34 +67,4 @@ impl Bf16Pair {
 /// Zero for what is below the normal numbers.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0f32.copysign(x) } else { x }
-}
-
-impl Element for Bf16Pair {
-    const INPUTS: usize = 2;
-    type Numbers<T: Copy> = [T; 2];
-
-    #[inline(always)]
-    fn widen(self) -> [f32; 2] {
-        self.to_f32()
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, lanes: &[Bf16Pair; LANES]) -> [S::Lanes; 2] {
-        simd.load_bf16(lanes)
-    }
-}
-
-impl Element for F16 {
-    const INPUTS: usize = 1;
-    type Numbers<T: Copy> = [T; 1];
-
-    #[inline(always)]
-    fn widen(self) -> [f32; 1] {
-        [self.to_f32()]
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, lanes: &[F16; LANES]) -> [S::Lanes; 1] {
-        [simd.load_f16(lanes)]
-    }
 }

@@ -1,18 +1,54 @@
-//! What an instruction set must bring along for the matrix product, and how its entry points are compiled.
+//! What an instruction set must bring along, what an operation is, and how one is compiled for a set.
 
-use super::quantised::{Group, RoundedBlock};
-use super::{Bf16Pair, F16, LANES};
+use super::LANES;
+use super::half::{Bf16Pair, F16};
+use super::quantized::{ActivationBlock, Encoding, Group};
+
+/// An operation with its operands, defined once for all instruction sets.
+///
+/// All that [`Op::run`] calls must be inlined (`#[inline(always)]`): code is compiled for a set only where it ends up in the
+/// set's [`entry`].
+pub(crate) trait Op {
+    /// Panics unless the operands go together.
+    fn check(&self) {}
+
+    fn run<S: Integers>(self, simd: S);
+}
+
+/// An operation in plain Rust, the same for every set.
+pub(crate) trait PlainOp {
+    fn compute(self);
+}
+
+impl<O: PlainOp> Op for O {
+    #[inline(always)]
+    fn run<S: Integers>(self, _: S) {
+        self.compute();
+    }
+}
+
+/// An operation that a set can run: each [`Op`], and what is defined for this set alone.
+pub(crate) trait RunOn<S> {
+    fn run_on(self, set: S);
+}
+
+impl<S: Integers, O: Op> RunOn<S> for O {
+    #[inline(always)]
+    fn run_on(self, set: S) {
+        self.run(set);
+    }
+}
 
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
-/// They must be inlined (`#[inline(always)]`) into a function that is compiled for the set, see [`entries`].
-pub(super) trait Simd: Copy {
+/// They must be inlined (`#[inline(always)]`) into a function that is compiled for the set, see [`entry`].
+pub(crate) trait Simd: Copy {
     /// 16 f32 in registers.
     type Lanes: Copy;
 
-    /// Rows and panels of the block of sums that many rows keep in registers.
-    const BLOCK: Block;
+    /// Rows and panels whose sums many rows keep in registers.
+    const REGISTER_TILE: RegisterTile;
     /// Whether many rows find weights of 16 bits widened in memory: where the units that widen are those that multiply.
     const WIDENS: bool;
     /// Panels that one row reads side by side: several streams keep the memory busy.
@@ -30,7 +66,7 @@ pub(super) trait Simd: Copy {
 }
 
 /// The operations that take a panel's codes apart.
-pub(super) trait Bytes: Simd {
+pub(crate) trait Bytes: Simd {
     /// Parts that a panel's outputs are worked on in, one after the other, so that all of a part is in registers.
     const PARTS: usize;
 
@@ -41,17 +77,17 @@ pub(super) trait Bytes: Simd {
     fn and(self, bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     fn or(self, bytes: Self::Bytes, other: Self::Bytes) -> Self::Bytes;
     /// Moves bits up, within bytes or beyond: what comes from a neighbour is in the lowest `n` bits.
-    fn up(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
+    fn shift_left(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
     /// Moves bits down, within bytes or beyond: what comes from a neighbour is in the highest `n` bits.
-    fn down(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
+    fn shift_right(self, bytes: Self::Bytes, n: u32) -> Self::Bytes;
     fn minus(self, bytes: Self::Bytes, n: u8) -> Self::Bytes;
     /// What the table has for each byte, all of which are below 16.
     fn look_up(self, values: &[u8; 16], bytes: Self::Bytes) -> Self::Bytes;
     fn bytes_as_floats(self, bytes: &[u8; LANES]) -> Self::Lanes;
 }
 
-/// How a set multiplies a panel's values with rounded activations: four inputs at a time, in two halves.
-pub(super) trait Integers: Bytes {
+/// How a set multiplies a panel's values with quantized activations: four inputs at a time, in two halves.
+pub(crate) trait Integers: Bytes {
     /// How the activations of four inputs are given.
     const ENCODING: Encoding;
     /// Whether values are multiplied as unsigned bytes, 128 more than they are.
@@ -59,7 +95,7 @@ pub(super) trait Integers: Bytes {
     /// Most rows that codes are taken apart for in registers, at a time: as many as have sums in these, too.
     const ROWS: usize;
     /// Where the units that take apart are those that multiply, codes are taken apart once for more rows than that, in memory:
-    /// then this is the rows of a block, 2 or 4, else 0.
+    /// then this is the rows of a register tile, 2 or 4, else 0.
     const STORED_ROWS: usize;
 
     /// The same set with the parts that suit one row.
@@ -80,27 +116,16 @@ pub(super) trait Integers: Bytes {
     fn store_factors(self, values: Self::Bytes, to: &mut Self::Stored, part: usize);
 
     /// What sums with such activations begin with: zero, or less where values are more than they are.
-    fn sums(self, x: &RoundedBlock) -> Self::Sums;
+    fn sums(self, x: &ActivationBlock) -> Self::Sums;
     /// `sums` and the products of a half.
     fn add_products(self, sums: Self::Sums, factors: Self::Factors, x: i32, half: usize) -> Self::Sums;
     /// Puts a part's sums where they belong. Exact for sums below 2^24 times a power of two.
     fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
 }
 
-/// How the rounded activations of four inputs are given to [`Integers::add_products`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // each processor's sets use some
-pub(super) enum Encoding {
-    /// A half is two inputs: an i16 of the first and the third, or of the second and the fourth. Values are shifted up to 16
-    /// bits instead of having their signs moved, so that sums are 256 times what they should be.
-    Words,
-    /// A half is a part of all four: of each input `x = 128 a + b`, the i8 `a`, or the i8 `b`.
-    Bytes,
-}
-
 /// As many sums as the registers of a set hold beside a panel's weights.
 #[allow(dead_code)] // each processor's sets use some
-pub(super) enum Block {
+pub(crate) enum RegisterTile {
     /// 32 registers of 16 lanes.
     Rows12Panels2,
     /// 16 registers of 8 lanes, or 32 of 4.
@@ -133,62 +158,24 @@ macro_rules! unrolled {
     }};
 }
 
-/// The entry points of one instruction set: methods of its proof value that run the shared bodies, compiled for the
-/// set's target features.
-macro_rules! entries {
+/// The entry of one instruction set: a method of its proof value that runs an operation, compiled for the set's target
+/// features. The only one, and the only `unsafe` call.
+macro_rules! entry {
     ($set:ty, $features:literal) => {
         impl $set {
-            $crate::kernels::simd::entry! { $set, $features,
-            matmul_f32(w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
-            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
-            $crate::kernels::simd::entry! { $set, $features,
-            matmul_bf16(w: &[Bf16Pair], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
-            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
-            $crate::kernels::simd::entry! { $set, $features,
-            matmul_f16(w: &[F16], inputs: usize, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool)
-            = |set| $crate::kernels::matmul::matmul(set, w, inputs, x, rows, y, accumulate) }
-            $crate::kernels::simd::entry! { $set, $features,
-            round(x: &[f32], rows: usize, first: usize, blocks: &mut [RoundedBlock])
-            = |_set| $crate::kernels::quantised::round(<$set as $crate::kernels::simd::Integers>::ENCODING, x, rows, first, blocks) }
-            $crate::kernels::simd::entry! { $set, $features,
-            matmul_quantised(w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32])
-            = |set| $crate::kernels::integers::matmul(set, w, x, rows, y) }
-            $crate::kernels::simd::entry! { $set, $features,
-            read(data: &[f32], sum: &mut [f32]) = |set| $crate::kernels::peak::read(set, data, sum) }
-            $crate::kernels::simd::entry! { $set, $features,
-            multiply_adds(rounds: usize, sums: &mut [f32])
-            = |set| $crate::kernels::peak::multiply_adds(set, rounds, sums) }
-            $crate::kernels::simd::entry! { $set, $features,
-            add(x: &mut [f32], delta: &[f32]) = |_set| $crate::kernels::math::add(x, delta) }
-            $crate::kernels::simd::entry! { $set, $features,
-            inverse_rms(x: &[f32], rows: usize, features: usize, eps: f32, first: usize, y: &mut [f32])
-            = |_set| $crate::kernels::math::inverse_rms(x, rows, features, eps, first, y) }
-            $crate::kernels::simd::entry! { $set, $features,
-            scale_rows(x: &[f32], scales: &[f32], weight: &[f32], y: &mut [f32])
-            = |_set| $crate::kernels::math::scale_rows(x, scales, weight, y) }
-            $crate::kernels::simd::entry! { $set, $features,
-            silu_mul(gate_up: &[f32], rows: usize, y: &mut [f32])
-            = |_set| $crate::kernels::math::silu_mul(gate_up, rows, y) }
-            $crate::kernels::simd::entry! { $set, $features,
-            softmax(scores: &mut [f32], rows: usize, tokens: usize, len: usize, window: usize, scale: f32)
-            = |_set| $crate::kernels::math::softmax(scores, rows, tokens, len, window, scale) }
-        }
-    };
-}
-
-/// One entry point, see [`entries`].
-macro_rules! entry {
-    ($set:ty, $features:literal, $name:ident ( $($argument:ident : $type:ty),* ) = |$proof:ident| $body:expr) => {
-        pub(super) fn $name(self, $($argument: $type),*) {
-            #[target_feature(enable = $features)]
-            fn compiled($proof: $set, $($argument: $type),*) {
-                $body
+            pub(in $crate::kernels) fn run<O: $crate::kernels::simd::RunOn<$set>>(self, op: O) {
+                #[target_feature(enable = $features)]
+                fn compiled<O: $crate::kernels::simd::RunOn<$set>>(set: $set, op: O) {
+                    op.run_on(set);
+                }
+                #[allow(unused_unsafe)] // safe where the whole module is compiled for them, as in WebAssembly
+                // SAFETY: `self` exists only if its `detect` found these features on this processor.
+                unsafe {
+                    compiled(self, op)
+                }
             }
-            #[allow(unused_unsafe)] // safe where the whole module is compiled for them, as in WebAssembly
-            // SAFETY: `self` exists only if its `detect` found these features on this processor.
-            unsafe { compiled(self, $($argument),*) }
         }
     };
 }
 
-pub(super) use {entries, entry, unrolled};
+pub(super) use {entry, unrolled};

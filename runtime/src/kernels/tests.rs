@@ -1,9 +1,11 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
-mod quantised;
+mod quantized;
 mod rounded;
 
-use super::{Bf16Pair, Elements, F16, Kernels, LANES, Panels, math, sin_cos};
+use super::half::Bf16Pair;
+use super::ops::math;
+use super::{Add, Elements, F16, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul, Softmax, sin_cos};
 
 /// A few bits of noise per call: xorshift64*, so that a failure repeats.
 struct Noise(u64);
@@ -45,7 +47,7 @@ fn at(feature: usize, row: usize, rows: usize) -> usize {
     (feature / LANES * rows + row) * LANES + feature % LANES
 }
 
-/// Around the 16 lanes, the 4 panels and the 6, 8 or 12 rows of a block, the 16 inputs of a step and the 256 that many rows
+/// Around the 16 lanes, the 4 panels and the 6, 8 or 12 rows of a register tile, the 16 inputs of a step and the 256 that many rows
 /// read together.
 const OUTPUTS: [usize; 7] = [1, 15, 16, 17, 64, 80, 113];
 const INPUTS: [usize; 7] = [1, 15, 16, 17, 100, 256, 523];
@@ -204,10 +206,11 @@ fn rms_norm_is_its_formula() {
                 // As two workers do it: the rows in two parts.
                 let mut scales = vec![f32::NAN; rows];
                 let (head, tail) = scales.split_at_mut(rows / 2);
-                set.inverse_rms(&x, rows, features, 1e-5, 0, head);
-                set.inverse_rms(&x, rows, features, 1e-5, rows / 2, tail);
+                for (first, y) in [(0, head), (rows / 2, tail)] {
+                    set.run(InverseRms { x: &x, rows, features, eps: 1e-5, first, y });
+                }
                 let mut y = vec![f32::NAN; x.len()];
-                set.scale_rows(&x, &scales, &weight, &mut y);
+                set.run(ScaleRows { x: &x, scales: &scales, weight: &weight, y: &mut y });
                 y
             })
             .collect();
@@ -249,7 +252,7 @@ fn softmax_sums_to_one_over_the_positions_that_a_token_sees() {
             .into_iter()
             .map(|set| {
                 let mut y = scores.clone();
-                set.softmax(&mut y, rows, tokens, len, window, 0.5);
+                set.run(Softmax { scores: &mut y, rows, tokens, len, window, scale: 0.5 });
                 y
             })
             .collect();
@@ -279,8 +282,8 @@ fn silu_mul_and_add_are_their_formulas() {
             .into_iter()
             .map(|set| {
                 let mut y = vec![f32::NAN; panels * rows * LANES];
-                set.silu_mul(&gate_up, rows, &mut y);
-                set.add(&mut y, &gate_up[..panels * rows * LANES]);
+                set.run(SiluMul { gate_up: &gate_up, rows, y: &mut y });
+                set.run(Add { x: &mut y, delta: &gate_up[..panels * rows * LANES] });
                 y
             })
             .collect();

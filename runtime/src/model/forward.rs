@@ -3,59 +3,34 @@
 //!
 //! Activations are `[features/16][rows][16]`, one row per token, see [`crate::kernels`].
 
+use std::path::Path;
+
 use super::Model;
 use super::activations::{Activations, Observer};
 use super::attention::Attention;
-use super::fast::{self, Fast, Rounding};
-use super::kv_cache::{BLOCK, KvCache, KvDtype};
 use super::rope::Rope;
-use super::scratch::{Scratch, padded, to_end_of_block};
-use super::team::{Team, WholeNumbers};
 use crate::error::{Error, Result};
-use crate::format::Kind;
+use crate::exec::{ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, padded};
+use crate::format::{Kind, LayerSections};
 use crate::kernels::{Kernels, LANES};
-use crate::pool::Pool;
+use crate::sequence::{KvDtype, Overflow, Owner, Sequence};
 
 /// Most tokens in one pass over the weights: enough to be bound by arithmetic, few enough to stay in the caches.
 const MAX_ROWS: usize = 256;
 /// Positions whose logits are computed together when all are asked for.
 const LOGITS_ROWS: usize = 16;
 // Logits come from the same product however many tokens of a prompt are asked about.
-const _: () = assert!(LOGITS_ROWS < fast::FEWEST_ROWS);
+const _: () = assert!(LOGITS_ROWS < FEWEST_ROWS);
 
-/// A model with the memory of one sequence: its KV cache and scratch.
+/// A model with one sequence and scratch.
 pub(crate) struct Forward {
     model: Model,
-    pub(super) team: Team,
-    pub(super) cache: KvCache,
-    /// Those in the cache.
-    pub(super) tokens: Vec<u32>,
+    exec: ExecContext,
+    sequence: Sequence,
     overflow: Overflow,
-    /// Whether tokens are missing between the first block and the others.
-    pub(super) has_gap: bool,
     fast: Fast,
-    /// Whether keys and values of the sequence come from a pass that rounded.
-    pub(super) is_rounded: bool,
     rope: Rope,
     scratch: Scratch,
-}
-
-/// What happens to a sequence that is as long as the model's context, `max_position_embeddings`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Overflow {
-    /// It ends: a generation with [`FinishReason::Context`](crate::FinishReason::Context), a prompt with
-    /// [`Error::ContextFull`].
-    #[default]
-    Stop,
-    /// It goes on without end: its first 256 tokens stay, the oldest 256 after these are forgotten, and the others move
-    /// up (Xiao et al. 2023). Memory and the time for a token stay what they are.
-    Slide,
-}
-
-impl Overflow {
-    /// Tokens that stay, and tokens that are forgotten at a time.
-    pub(crate) const STEP: usize = BLOCK;
 }
 
 impl Forward {
@@ -67,20 +42,26 @@ impl Forward {
         overflow: Overflow,
         is_fast: bool,
     ) -> Forward {
-        let dtypes = model.layout().weights.dtypes();
-        let integers = dtypes.iter().any(|dtype| dtype.code_bits().is_some()).then(WholeNumbers::default);
-        let rounding = if is_fast { Rounding::new(model, kernels) } else { Err(Fast::Off) };
+        let weights = &model.layout().weights;
+        let is_quantized = weights.dtypes().iter().any(|dtype| dtype.code_bits().is_some());
+        let matrices = weights.layers.iter().flat_map(LayerSections::matrices);
+        let rounding = match is_fast {
+            true => Rounding::new(matrices.map(|matrix| matrix.dtype), kernels),
+            false => Err(Fast::Off),
+        };
         Forward {
             fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),
-            is_rounded: false,
-            cache: KvCache::new(model.config(), kv),
+            sequence: Sequence::new(model.config(), kv),
             model: model.clone(),
-            tokens: Vec::new(),
             overflow,
-            has_gap: false,
             rope: Rope::default(),
             scratch: Scratch::new(pool.threads()),
-            team: Team { kernels, pool, rounding: rounding.ok(), integers },
+            exec: ExecContext {
+                kernels,
+                pool,
+                rounding: rounding.ok(),
+                quantized: is_quantized.then(QuantizedActivations::default),
+            },
         }
     }
 
@@ -89,16 +70,16 @@ impl Forward {
     }
 
     pub(crate) fn kernels(&self) -> Kernels {
-        self.team.kernels
+        self.exec.kernels
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.team.pool.threads()
+        self.exec.pool.threads()
     }
 
     /// The threads it computes with, for what is done with its logits.
     pub(crate) fn pool(&mut self) -> &mut Pool {
-        &mut self.team.pool
+        &mut self.exec.pool
     }
 
     pub(crate) fn fast(&self) -> Fast {
@@ -107,24 +88,22 @@ impl Forward {
 
     /// Tokens of the sequence so far.
     pub(crate) fn position(&self) -> usize {
-        self.tokens.len()
+        self.sequence.position()
     }
 
     /// The sequence so far.
     pub(crate) fn tokens(&self) -> &[u32] {
-        &self.tokens
+        &self.sequence.tokens
     }
 
     /// Forgets all tokens from `position` on.
     pub(crate) fn truncate(&mut self, position: usize) {
-        self.tokens.truncate(position);
-        self.has_gap &= self.tokens.len() > Overflow::STEP;
-        self.is_rounded &= !self.tokens.is_empty();
+        self.sequence.truncate(position);
     }
 
     /// Tokens that the first so many, and nothing else, led to.
     pub(crate) fn prefix(&self) -> usize {
-        if self.has_gap { Overflow::STEP } else { self.position() }
+        self.sequence.prefix()
     }
 
     /// Most tokens that an empty sequence can be fed.
@@ -154,14 +133,25 @@ impl Forward {
     fn slide(&mut self) {
         self.rope.set(self.model.rope_inv_freq(), Overflow::STEP, 1);
         let layers = &self.model.layout().weights.layers;
-        self.cache.slide(&mut self.team, &self.rope, |layer| !layers[layer].flags.no_rope);
-        self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
-        self.has_gap = true;
+        let turns = |layer: usize| !layers[layer].flags.no_rope;
+        self.sequence.slide(&mut self.exec, self.rope.first(), turns);
+    }
+
+    /// Writes the sequence to a file: see [`Sequence::save`].
+    pub(crate) fn save(&mut self, path: &Path) -> Result<()> {
+        let Forward { model, exec, sequence, fast, .. } = self;
+        sequence.save(exec, &owner(model, *fast), path)
+    }
+
+    /// Makes the sequence the one in a file: see [`Sequence::load`].
+    pub(crate) fn load(&mut self, path: &Path) -> Result<()> {
+        let Forward { model, exec, sequence, fast, .. } = self;
+        sequence.load(exec, &owner(model, *fast), path)
     }
 
     /// Bytes of the KV cache.
     pub(crate) fn cache_bytes(&self) -> usize {
-        self.cache.bytes()
+        self.sequence.cache.bytes()
     }
 
     /// Appends `tokens` to the sequence and returns the last one's logits, `[vocab_size]`.
@@ -206,9 +196,9 @@ impl Forward {
         while !rest.is_empty() {
             let tokens = self.next_pass(&mut rest);
             self.pass(tokens, see)?;
-            let Forward { model, team, scratch: s, .. } = self;
+            let Forward { model, exec, scratch: s, .. } = self;
             let (weight, eps, rows) = (model.norm(), model.config().rms_norm_eps, tokens.len());
-            team.rms_norm(&s.x, weight, eps, &mut s.inverse_rms, &mut s.normed);
+            exec.rms_norm(&s.x, weight, eps, &mut s.inverse_rms, &mut s.normed);
             see(Activations { kind: Kind::LmHead, layer: None, rows, panels: &s.normed });
         }
         Ok(())
@@ -233,13 +223,12 @@ impl Forward {
     /// One pass over the layers: leaves the residual stream of `tokens` in `x`, and their keys and values in the cache, and
     /// shows `see` what each layer's matrices are multiplied with.
     fn pass(&mut self, tokens: &[u32], see: &mut Observer) -> Result<()> {
-        let Forward { model, team, cache, tokens: before, rope, scratch: s, is_rounded, .. } = self;
-        let (config, position, rows) = (model.config(), before.len(), tokens.len());
+        let Forward { model, exec, sequence, rope, scratch: s, .. } = self;
+        let (config, position, rows) = (model.config(), sequence.position(), tokens.len());
         s.resize(config, rows)?;
-        team.resize(config, rows)?;
-        *is_rounded |= team.rounds(rows);
-        cache.reserve(position + rows)?;
-        before.reserve(to_end_of_block(position + rows) - position); // grows with the cache, not now and then
+        exec.resize(config, rows)?;
+        sequence.is_rounded |= exec.rounds(rows);
+        sequence.reserve(position + rows)?;
         rope.set(model.rope_inv_freq(), position, rows);
 
         for (row, &token) in tokens.iter().enumerate() {
@@ -250,41 +239,47 @@ impl Forward {
             let eps = config.rms_norm_eps;
             let mut see = |kind, panels: &[f32]| see(Activations { kind, layer: Some(layer), rows, panels });
             // x += o_proj(attention(qkv_proj(norm(x))))
-            team.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            exec.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             see(Kind::QkvProj, &s.normed);
-            team.project(weights.qkv_proj, weights.qkv_bias, &s.normed, rows, &mut s.qkv);
-            Attention { config, weights: &weights, team, cache, rope, layer, position, rows }.run(s)?;
+            exec.project(weights.qkv_proj, weights.qkv_bias, &s.normed, rows, &mut s.qkv);
+            let cache = &mut sequence.cache;
+            Attention { config, weights: &weights, exec, cache, rope, layer, position, rows }.run(s)?;
             see(Kind::OProj, &s.attention);
-            team.project_add(weights.o_proj, weights.o_bias, &s.attention, rows, &mut s.x, &mut s.workers);
+            exec.project_add(weights.o_proj, weights.o_bias, &s.attention, rows, &mut s.x, &mut s.workers);
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
-            team.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            exec.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             see(Kind::GateUpProj, &s.normed);
-            team.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
+            exec.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
             see(Kind::DownProj, &s.hidden);
-            team.project_add(weights.down_proj, None, &s.hidden, rows, &mut s.x, &mut s.workers);
+            exec.project_add(weights.down_proj, None, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
-        before.extend_from_slice(tokens);
+        sequence.tokens.extend_from_slice(tokens);
         Ok(())
     }
 
     /// Leaves in `logits` those of `count` rows of the last pass, which had `rows`, from row `first` on.
     fn logits(&mut self, rows: usize, first: usize, count: usize) -> Result<()> {
-        let Forward { model, team, scratch: s, .. } = self;
+        let Forward { model, exec, scratch: s, .. } = self;
         let config = model.config();
         s.picked.resize(padded(config.hidden_size) * count)?;
         s.logits.resize(padded(config.vocab_size) * count)?;
         s.logits_row.resize(padded(config.vocab_size))?;
         copy_rows(&s.x, rows, first, count, &mut s.picked);
         let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
-        team.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
+        exec.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
         let mut logits = &mut s.logits[..];
         for w in model.lm_head() {
             let (now, later) = logits.split_at_mut(w.count() * LANES * count);
-            team.project(w, None, normed, count, now);
+            exec.project(w, None, normed, count, now);
             logits = later;
         }
         Ok(())
     }
+}
+
+/// What the file of a sequence has to agree with.
+fn owner(model: &Model, fast: Fast) -> Owner<'_> {
+    Owner { blob: &model.layout().header.directory_sha256, config: model.config(), fast }
 }
 
 /// Copies `count` of `rows` rows, from row `first` on, into activations of their own.

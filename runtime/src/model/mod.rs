@@ -2,14 +2,8 @@
 
 mod activations;
 mod attention;
-mod fast;
 mod forward;
-mod input;
-mod kv_cache;
 mod rope;
-mod saved;
-mod scratch;
-mod team;
 mod weights;
 
 use std::fmt;
@@ -18,13 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::activations::Activations;
-pub use self::fast::Fast;
 pub(crate) use self::forward::Forward;
-pub use self::forward::Overflow;
-pub use self::kv_cache::KvDtype;
-pub(crate) use self::saved::BlockSum;
 use crate::error::{Error, Result};
+pub use crate::exec::Fast;
 use crate::format::{Config, Layout};
+pub use crate::sequence::{KvDtype, Overflow};
 use crate::storage::Storage;
 
 /// An opened blob. Clones share it; it may be used from any number of threads at once.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Model;
 use crate::format::{Dtype, LayerFlags, LayerSections, MatrixSection};
-use crate::kernels::{Elements, LANES, Panels, Quantised};
+use crate::kernels::{Elements, LANES, Panels, Quantized};
 
 /// One decoder layer's numbers, in the order in which they are used.
 pub(super) struct LayerWeights<'a> {
@@ -89,8 +89,8 @@ impl Model {
 
     fn panels(&self, section: &MatrixSection, inputs: usize) -> Panels<'_> {
         let bytes = &self.storage().bytes()[section.range.clone()];
-        let data = match (section.dtype, Quantised::new(bytes, section.dtype, inputs)) {
-            (_, Some(codes)) => Elements::Quantised(codes),
+        let data = match (section.dtype, Quantized::new(bytes, section.dtype, inputs)) {
+            (_, Some(codes)) => Elements::Quantized(codes),
             (Dtype::Bf16, None) => Elements::Bf16(bytemuck::cast_slice(bytes)),
             _ => Elements::F32(bytemuck::cast_slice(bytes)),
         };

@@ -70,7 +70,7 @@ impl<T> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points to `len` elements that `zeroed` or `mapped` got, aligned and initialised (zeroes are a `T`
+        // SAFETY: `start` points to `len` elements that `zeroed` or `mapped` got, aligned and initialized (zeroes are a `T`
         // by `Zeroable`); they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }

@@ -16,7 +16,7 @@ mod scales;
 mod state;
 
 use smolrun::Kernels;
-use smolrun::format::{PANEL, QuantisedPanels};
+use smolrun::format::{PANEL, QuantizedPanels};
 
 use self::curvature::Curvature;
 pub use self::curvature::Moments;
@@ -62,7 +62,7 @@ impl Calibrated {
     }
 
     /// What lies where in the section.
-    pub fn layout(&self) -> QuantisedPanels {
+    pub fn layout(&self) -> QuantizedPanels {
         self.quantizer.layout
     }
 

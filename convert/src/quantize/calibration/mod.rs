@@ -120,7 +120,7 @@ impl<'a> Target<'a> {
     }
 
     fn bytes(&self) -> u64 {
-        let layout = smolrun::format::QuantisedPanels::new(self.binding.dtype, self.binding.columns());
+        let layout = smolrun::format::QuantizedPanels::new(self.binding.dtype, self.binding.columns());
         layout.map_or(0, |layout| (layout.panel_len * self.binding.panels()) as u64)
     }
 

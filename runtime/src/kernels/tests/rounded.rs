@@ -1,7 +1,8 @@
 //! Every unit against the order of its instruction set, and against the stated bound.
 
-use super::super::rounded::{Bf16Unit, TILE_ROWS, Tile, tiles, tiles_of_row};
-use super::super::{Bf16Pair, Kernels, LANES};
+use super::super::half::Bf16Pair;
+use super::super::tiles::TILE_ROWS;
+use super::super::{Bf16Unit, Kernels, LANES, MatmulBf16, RoundToBf16, Tile, tiles, tiles_of_row};
 use super::{Noise, assert_same_bits, at, in_pairs, pack};
 
 /// Around the 16 lanes and the two panels of a block.
@@ -38,14 +39,16 @@ impl Case {
         let mut to = vec![[[Bf16Pair(!0); LANES]; TILE_ROWS]; tiles(self.inputs, self.rows)];
         let half = self.rows.div_ceil(TILE_ROWS) / 2;
         let (first, second) = to.split_at_mut(half * tiles_of_row(self.inputs));
-        unit.round(&self.x, self.inputs, self.rows, 0, first);
-        unit.round(&self.x, self.inputs, self.rows, half, second);
+        let Case { inputs, rows, ref x, .. } = *self;
+        unit.round(RoundToBf16 { x, inputs, rows, first: 0, tiles: first });
+        unit.round(RoundToBf16 { x, inputs, rows, first: half, tiles: second });
         to
     }
 
     fn product(&self, unit: Bf16Unit) -> Vec<f32> {
         let mut y = vec![f32::NAN; self.outputs.next_multiple_of(LANES) * self.rows];
-        unit.matmul(&self.panels, self.inputs, &self.rounded(unit), self.rows, &mut y);
+        let Case { inputs, rows, panels: ref w, .. } = *self;
+        unit.matmul(MatmulBf16 { w, inputs, x: &self.rounded(unit), rows, y: &mut y });
         y
     }
 
@@ -151,7 +154,7 @@ fn ties_go_to_even_and_small_numbers_to_zero_in_every_unit() {
         for (value, expected) in values {
             let x = [value; LANES];
             let mut to = [[[Bf16Pair(0); LANES]; TILE_ROWS]];
-            unit.round(&x, LANES, 1, 0, &mut to);
+            unit.round(RoundToBf16 { x: &x, inputs: LANES, rows: 1, first: 0, tiles: &mut to });
             let found = to[0][0][0].to_f32();
             assert!(
                 found.map(f32::to_bits) == [expected.to_bits(); 2] || value.is_nan() && found[0].is_nan(),
@@ -162,7 +165,8 @@ fn ties_go_to_even_and_small_numbers_to_zero_in_every_unit() {
         let w = [[Bf16Pair(0x0080_3f80); LANES]];
         let x = [[[Bf16Pair(0x3f00_0080); LANES]; TILE_ROWS]];
         let mut y = [f32::NAN; LANES];
-        unit.matmul(w.as_flattened(), 2, &x, 1, &mut y);
+        let w = w.as_flattened();
+        unit.matmul(MatmulBf16 { w, inputs: 2, x: &x, rows: 1, y: &mut y });
         assert_eq!(y, [f32::MIN_POSITIVE; LANES], "{}", unit.name());
     }
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use super::{Attention, first_seen};
 use crate::error::Result;
-use crate::kernels::LANES;
-use crate::model::scratch::{Scratch, padded, to_end_of_block};
+use crate::exec::{Scratch, padded};
+use crate::kernels::{LANES, Softmax};
+use crate::sequence::to_end_of_block;
 
 impl Attention<'_> {
     /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`.
@@ -19,7 +20,7 @@ impl Attention<'_> {
         let (panels, group) = (self.config.head_dim / LANES, self.config.heads_per_kv());
         swap_axes(&s.qkv[..self.config.attention_width()], group, panels, &mut s.queries);
         self.score(s, positions.clone());
-        self.normalise(s, positions.len());
+        self.normalize(s, positions.len());
         self.mix(s, positions);
         swap_axes(&s.mixed, panels, group, &mut s.attention);
         Ok(())
@@ -30,7 +31,7 @@ impl Attention<'_> {
         let (panels, group) = (positions.len().div_ceil(LANES), self.config.heads_per_kv());
         let before = positions.start / LANES;
         let (head_len, unit) = (group * self.config.head_dim, group * LANES);
-        let tasks = self.team.tasks(s.queries.len() * positions.len());
+        let tasks = self.exec.tasks(s.queries.len() * positions.len());
         let (queries, (heads, pool)) = (&*s.queries, self.heads());
         pool.split(&mut s.scores, unit, tasks, |first, mut scores| {
             let mut panel = first;
@@ -47,14 +48,15 @@ impl Attention<'_> {
     }
 
     /// `scores = softmax(scale scores)`
-    fn normalise(&mut self, s: &mut Scratch, positions: usize) {
+    fn normalize(&mut self, s: &mut Scratch, positions: usize) {
         let (scale, group, window) = (self.config.attention_scale, self.config.heads_per_kv(), self.window());
-        let tasks = self.team.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
+        let tasks = self.exec.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
         let (heads, pool) = self.heads();
         let head_len = group * padded(positions);
         pool.split(&mut s.scores, head_len, tasks, |_, scores| {
             for scores in scores.chunks_exact_mut(head_len) {
-                heads.kernels.softmax(scores, group, 1, positions, window, scale);
+                let op = Softmax { scores, rows: group, tokens: 1, len: positions, window, scale };
+                heads.kernels.run(op);
             }
         });
     }
@@ -62,7 +64,7 @@ impl Attention<'_> {
     /// `mixed = scores values`: `[kv head][head_dim/16][group][16]`
     fn mix(&mut self, s: &mut Scratch, positions: Range<usize>) {
         let group = self.config.heads_per_kv();
-        let tasks = self.team.tasks(s.queries.len() * positions.len());
+        let tasks = self.exec.tasks(s.queries.len() * positions.len());
         let (scores, (heads, pool)) = (&*s.scores, self.heads());
         let head_len = group * padded(positions.len());
         let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side

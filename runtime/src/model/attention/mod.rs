@@ -9,21 +9,19 @@ mod prefill;
 
 use std::ops::Range;
 
-use super::kv_cache::{BLOCK, KvCache};
 use super::rope::Rope;
-use super::scratch::Scratch;
-use super::team::Team;
 use super::weights::LayerWeights;
 use crate::error::Result;
+use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
-use crate::kernels::{Kernels, LANES};
-use crate::pool::Pool;
+use crate::kernels::{InverseRms, Kernels, LANES, ScaleRows};
+use crate::sequence::{KV_BLOCK, KvCache};
 
 /// One layer's attention for the tokens of one pass.
 pub(super) struct Attention<'a> {
     pub config: &'a Config,
     pub weights: &'a LayerWeights<'a>,
-    pub team: &'a mut Team,
+    pub exec: &'a mut ExecContext,
     pub cache: &'a mut KvCache,
     pub rope: &'a Rope,
     pub layer: usize,
@@ -36,7 +34,7 @@ pub(super) struct Attention<'a> {
 impl Attention<'_> {
     /// From `qkv` to `attention`.
     pub(super) fn run(&mut self, s: &mut Scratch) -> Result<()> {
-        self.normalise_heads(s);
+        self.normalize_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
         match self.rows {
@@ -46,18 +44,19 @@ impl Attention<'_> {
     }
 
     /// RMSNorm of each query head and each key head (Qwen3), where the model has them.
-    fn normalise_heads(&mut self, s: &mut Scratch) {
+    fn normalize_heads(&mut self, s: &mut Scratch) {
         let Some([q_norm, k_norm]) = self.weights.qk_norm else { return };
         let Config { num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, .. } = *self.config;
-        let (kernels, rows, head) = (self.team.kernels, self.rows, head_dim * self.rows);
+        let (kernels, rows, head) = (self.exec.kernels, self.rows, head_dim * self.rows);
         let queries_and_keys = &mut s.qkv[..(num_attention_heads + num_key_value_heads) * head];
-        let tasks = self.team.tasks(queries_and_keys.len());
-        self.team.pool.split_with(queries_and_keys, head, tasks, &mut s.workers, |first, heads, worker| {
+        let tasks = self.exec.tasks(queries_and_keys.len());
+        self.exec.pool.split_with(queries_and_keys, head, tasks, &mut s.workers, |first, heads, worker| {
             let (inverse_rms, normed) = worker.norm.split_at_mut(rows);
             for (index, head) in (first..).zip(heads.chunks_exact_mut(head)) {
                 let weight = if index < num_attention_heads { q_norm } else { k_norm };
-                kernels.inverse_rms(head, rows, head_dim, rms_norm_eps, 0, inverse_rms);
-                kernels.scale_rows(head, inverse_rms, weight, normed);
+                let (features, eps) = (head_dim, rms_norm_eps);
+                kernels.run(InverseRms { x: head, rows, features, eps, first: 0, y: inverse_rms });
+                kernels.run(ScaleRows { x: head, scales: inverse_rms, weight, y: normed });
                 head.copy_from_slice(normed);
             }
         });
@@ -71,8 +70,8 @@ impl Attention<'_> {
         let Config { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
         let (rope, rows, head) = (self.rope, self.rows, head_dim * self.rows);
         let queries_and_keys = &mut qkv[..(num_attention_heads + num_key_value_heads) * head];
-        let tasks = self.team.tasks(queries_and_keys.len());
-        self.team.pool.split(queries_and_keys, head, tasks, |_, heads| {
+        let tasks = self.exec.tasks(queries_and_keys.len());
+        self.exec.pool.split(queries_and_keys, head, tasks, |_, heads| {
             heads.chunks_exact_mut(head).for_each(|head| rope.rotate(head, rows));
         });
     }
@@ -82,7 +81,7 @@ impl Attention<'_> {
         let Config { num_key_value_heads, head_dim, .. } = *self.config;
         let (_, keys_and_values) = qkv.split_at(self.config.attention_width() * self.rows);
         let (keys, values) = keys_and_values.split_at(num_key_value_heads * head_dim * self.rows);
-        self.cache.store(self.team, self.layer, self.position, self.rows, keys, values);
+        self.cache.store(self.exec, self.layer, self.position, self.rows, keys, values);
     }
 
     /// Positions that a token sees, its own included.
@@ -95,9 +94,9 @@ impl Attention<'_> {
 
     /// What the tasks of a step share, and the threads to run them on.
     fn heads(&mut self) -> (Heads<'_>, &mut Pool) {
-        let Attention { config, team, cache, layer, .. } = self;
+        let Attention { config, exec, cache, layer, .. } = self;
         let panels = config.head_dim / LANES;
-        (Heads { kernels: team.kernels, cache, layer: *layer, panels }, &mut team.pool)
+        (Heads { kernels: exec.kernels, cache, layer: *layer, panels }, &mut exec.pool)
     }
 }
 
@@ -120,12 +119,12 @@ impl Heads<'_> {
     /// `scores = queries keys` for the position panels from `first` on: `queries`: `[head_dim/16][rows][16]`, `scores`:
     /// `[panels][rows][16]`.
     fn score(self, head: usize, first: usize, queries: &[f32], rows: usize, mut scores: &mut [f32]) {
-        const BLOCK_PANELS: usize = BLOCK / LANES;
+        const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
         let mut panel = first;
         while !scores.is_empty() {
-            // As far as the block reaches.
-            let (block, inside) = (panel / BLOCK_PANELS, panel % BLOCK_PANELS);
-            let count = (BLOCK_PANELS - inside).min(scores.len() / (rows * LANES));
+            // As far as the KV block reaches.
+            let (block, inside) = (panel / KV_BLOCK_PANELS, panel % KV_BLOCK_PANELS);
+            let count = (KV_BLOCK_PANELS - inside).min(scores.len() / (rows * LANES));
             let (run, rest) = scores.split_at_mut(count * rows * LANES);
             let keys = self.cache.keys(self.layer, head, block).slice(inside, count);
             self.kernels.matmul(keys, queries, rows, run, false);
@@ -147,12 +146,12 @@ impl Heads<'_> {
         let panels = mixed.len() / (rows * LANES);
         let mut position = positions.start;
         while position < positions.end {
-            // As far as the block reaches.
-            let (block, inside) = (position / BLOCK, position % BLOCK);
-            let end = BLOCK.min(positions.end - block * BLOCK);
+            // As far as the KV block reaches.
+            let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
+            let end = KV_BLOCK.min(positions.end - block * KV_BLOCK);
             let probabilities = &probabilities[(position - positions.start) * rows..];
-            // The panels of a whole block lie one after the other.
-            let together = if end - inside == BLOCK { panels } else { 1 };
+            // The panels of a whole KV block lie one after the other.
+            let together = if end - inside == KV_BLOCK { panels } else { 1 };
             let runs = mixed.chunks_exact_mut(together * rows * LANES);
             for (first, mixed) in (feature..).step_by(together).zip(runs) {
                 let values = self.cache.values(self.layer, head, block, first..first + together, inside..end);

@@ -4,22 +4,23 @@
 use std::arch::wasm32::*;
 use std::array;
 
-use super::quantised::Group;
-use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
-use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
+use crate::kernels::LANES;
+use crate::kernels::half::{Bf16Pair, F16};
+use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this module is compiled for SIMD128. Integers are multiplied in parts of `N` registers: engines keep to the
 /// order of the instructions that they are given, and have 15 registers on x86.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Simd128<const N: usize = 2>(());
+pub(in crate::kernels) struct Simd128<const N: usize = 2>(());
 
 impl Simd128 {
-    pub(super) fn detect() -> Option<Simd128> {
+    pub(in crate::kernels) fn detect() -> Option<Simd128> {
         Some(Simd128(()))
     }
 
     /// Whether [`Simd::fma`] rounds once, as in every other set: with relaxed SIMD, where the processor can.
-    pub(super) fn is_fused(self) -> bool {
+    pub(in crate::kernels) fn is_fused(self) -> bool {
         // (1 + e)(1 - e) - 1 is -e² if the product is not rounded, else zero.
         let near_one = std::hint::black_box(f32::EPSILON);
         let product =
@@ -28,7 +29,7 @@ impl Simd128 {
     }
 }
 
-entries!(Simd128<2>, "simd128");
+entry!(Simd128<2>, "simd128");
 
 #[inline(always)]
 fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
@@ -40,7 +41,7 @@ fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
 
 /// The same of single numbers.
 #[inline(always)]
-pub(super) fn multiply_add_one(a: f32, b: f32, sum: f32) -> f32 {
+pub(in crate::kernels) fn multiply_add_one(a: f32, b: f32, sum: f32) -> f32 {
     f32x4_extract_lane::<0>(multiply_add(f32x4_splat(a), f32x4_splat(b), f32x4_splat(sum)))
 }
 
@@ -59,7 +60,7 @@ impl<const N: usize> Simd for Simd128<N> {
     type Lanes = [v128; 4];
 
     /// What a processor of 16 registers holds. (An Arm has more, but a module cannot know.)
-    const BLOCK: Block = Block::Rows2;
+    const REGISTER_TILE: RegisterTile = RegisterTile::Rows2;
     const WIDENS: bool = true;
     const STREAMS: usize = 2;
 
@@ -138,12 +139,12 @@ impl<const N: usize> Bytes for Simd128<N> {
     }
 
     #[inline(always)]
-    fn up(self, bytes: [v128; N], n: u32) -> [v128; N] {
+    fn shift_left(self, bytes: [v128; N], n: u32) -> [v128; N] {
         bytes.map(|bytes| u16x8_shl(bytes, n))
     }
 
     #[inline(always)]
-    fn down(self, bytes: [v128; N], n: u32) -> [v128; N] {
+    fn shift_right(self, bytes: [v128; N], n: u32) -> [v128; N] {
         bytes.map(|bytes| u16x8_shr(bytes, n))
     }
 
@@ -173,7 +174,7 @@ impl<const N: usize> Bytes for Simd128<N> {
 
 // SAFETY of every `unsafe` below: each load or store touches all of an array of 16 bytes.
 impl<const N: usize> Integers for Simd128<N> {
-    const ENCODING: Encoding = Encoding::Words;
+    const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 4;
@@ -211,22 +212,22 @@ impl<const N: usize> Integers for Simd128<N> {
     fn store_factors(self, values: [v128; N], to: &mut [[[i16; 2]; LANES]; 2], part: usize) {
         for (half, to) in to.iter_mut().enumerate() {
             let to = &mut to.as_chunks_mut::<4>().0[part * N..];
-            for (words, to) in self.factors(values, half).into_iter().zip(to) {
+            for (factors, to) in self.factors(values, half).into_iter().zip(to) {
                 // SAFETY: see above.
-                unsafe { v128_store(to.as_mut_ptr().cast(), words) }
+                unsafe { v128_store(to.as_mut_ptr().cast(), factors) }
             }
         }
     }
 
     #[inline(always)]
-    fn sums(self, _: &RoundedBlock) -> [v128; N] {
+    fn sums(self, _: &ActivationBlock) -> [v128; N] {
         [i32x4_splat(0); N]
     }
 
     #[inline(always)]
-    fn add_products(self, sums: [v128; N], words: [v128; N], x: i32, _: usize) -> [v128; N] {
+    fn add_products(self, sums: [v128; N], factors: [v128; N], x: i32, _: usize) -> [v128; N] {
         let x = i32x4_splat(x);
-        array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(words[i], x)))
+        array::from_fn(|i| i32x4_add(sums[i], i32x4_dot_i16x8(factors[i], x)))
     }
 
     #[inline(always)]

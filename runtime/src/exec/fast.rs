@@ -1,16 +1,15 @@
-//! What a session that was asked to be fast trades its bits for: prompts with activations rounded to bf16, and quantised weights,
+//! What a session that was asked to be fast trades its bits for: prompts with activations rounded to bf16, and quantized weights,
 //! too.
 
 use std::fmt;
 
-use super::Model;
 use super::scratch::Buffer;
 use crate::error::Result;
-use crate::format::{Dtype, LayerSections};
+use crate::format::Dtype;
 use crate::kernels::{Bf16Unit, Elements, Kernels, Tile, tiles};
 
 /// Fewest rows whose products are worth rounding for: fewer take hardly longer than reading the weights does.
-pub(super) const FEWEST_ROWS: usize = 32;
+pub(crate) const FEWEST_ROWS: usize = 32;
 
 /// What [`SessionOptions::fast`](crate::SessionOptions::fast) came to in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,43 +51,44 @@ impl fmt::Display for Fast {
 }
 
 /// A unit for products of bf16, and room for the activations of one.
-pub(super) struct Rounding {
+pub(crate) struct Rounding {
     pub unit: Bf16Unit,
-    /// Whether the instruction set multiplies rounded activations with quantised weights, too.
-    with_quantised: bool,
+    /// Whether the instruction set multiplies rounded activations with quantized weights, too.
+    with_quantized: bool,
     pub tiles: Buffer<Tile>,
 }
 
 impl Rounding {
-    /// For a session that was asked to be fast; else what it is instead.
-    pub(super) fn new(model: &Model, kernels: Kernels) -> std::result::Result<Rounding, Fast> {
-        let with_quantised = kernels.rounds_for_quantised();
-        let mut matrices = model.layout().weights.layers.iter().flat_map(LayerSections::matrices);
-        let is_possible = matrices.any(|matrix| {
-            matrix.dtype == Dtype::Bf16 || with_quantised && matrix.dtype.code_bits().is_some()
-        });
+    /// For a session that was asked to be fast, over layers with matrices of these dtypes; else what it is instead.
+    pub(crate) fn new(
+        mut dtypes: impl Iterator<Item = Dtype>,
+        kernels: Kernels,
+    ) -> std::result::Result<Rounding, Fast> {
+        let with_quantized = kernels.rounds_for_quantized();
+        let is_possible =
+            dtypes.any(|dtype| dtype == Dtype::Bf16 || with_quantized && dtype.code_bits().is_some());
         match kernels.bf16_units().pop() {
             _ if !is_possible => Err(Fast::NoBf16),
             None => Err(Fast::NoUnit),
-            Some(unit) => Ok(Rounding { unit, with_quantised, tiles: Buffer::default() }),
+            Some(unit) => Ok(Rounding { unit, with_quantized, tiles: Buffer::default() }),
         }
     }
 
     /// Whether activations are rounded for such weights.
-    pub(super) fn rounds_for(&self, weights: Elements<'_>) -> bool {
+    pub(crate) fn rounds_for(&self, weights: Elements<'_>) -> bool {
         match weights {
             Elements::Bf16(_) => true,
-            Elements::Quantised(_) => self.with_quantised,
+            Elements::Quantized(_) => self.with_quantized,
             _ => false,
         }
     }
 
-    pub(super) fn name(&self) -> Fast {
+    pub(crate) fn name(&self) -> Fast {
         Fast::On(self.unit.name())
     }
 
     /// Makes room for `rows` rows of so many inputs.
-    pub(super) fn resize(&mut self, inputs: usize, rows: usize) -> Result<()> {
+    pub(crate) fn resize(&mut self, inputs: usize, rows: usize) -> Result<()> {
         self.tiles.resize(tiles(inputs, rows))
     }
 }

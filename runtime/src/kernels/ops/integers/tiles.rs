@@ -5,14 +5,15 @@
 
 use bytemuck::Zeroable;
 
-use super::{Codes, OFFSET, Product, Q3, Q4, Q5, Q6, Q8};
+use super::{Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct};
 use crate::format::Dtype;
 use crate::kernels::LANES;
-use crate::kernels::amx::{Amx, Registers, Sums};
-use crate::kernels::avx512::Avx512;
-use crate::kernels::quantised::{Group, Quantised, QuantisedPanel, RoundedTile};
-use crate::kernels::rounded::{TILE_ROWS, Tile};
-use crate::kernels::simd::{Bytes, Simd, unrolled};
+use crate::kernels::isa::amx::{Registers, Sums};
+use crate::kernels::isa::avx512::Avx512;
+use crate::kernels::isa::avx512_amx::Avx512Amx;
+use crate::kernels::quantized::{Group, QuantizedPanel};
+use crate::kernels::simd::{Bytes, RunOn, Simd, unrolled};
+use crate::kernels::tiles::{ActivationTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: 24 KiB for two panels, which stay in
 /// the first-level cache.
@@ -25,35 +26,27 @@ struct Aligned<T>(T);
 /// What two blocks come to, one of which is multiplied while the other is added up: of two panels each.
 type Products = Aligned<[[Sums; 2]; 2]>;
 
-/// See [`crate::kernels::Kernels::matmul_tiles`].
-#[inline(always)]
-pub(in crate::kernels) fn matmul(
-    simd: Avx512<true>,
-    amx: Amx,
-    w: Quantised<'_>,
-    x: &[RoundedTile],
-    rows: usize,
-    y: &mut [f32],
-) {
-    let product = Tiles { product: Product::new(simd, w, &[], rows), registers: amx.configure(), x };
-    with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+impl RunOn<Avx512Amx> for MatmulTiles<'_> {
+    #[inline(always)]
+    fn run_on(self, set: Avx512Amx) {
+        let MatmulTiles { w, x, rows, y } = self;
+        let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
+        let product = TileProduct { product, registers: set.amx().configure(), x };
+        with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+    }
 }
 
-/// See [`crate::kernels::Kernels::matmul_rounded_quantised`].
-#[inline(always)]
-pub(in crate::kernels) fn matmul_rounded(
-    simd: Avx512<true>,
-    amx: Amx,
-    w: Quantised<'_>,
-    x: &[Tile],
-    rows: usize,
-    y: &mut [f32],
-) {
-    let product = Rounded { product: Product::new(simd, w, &[], rows), registers: amx.configure(), x };
-    with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+impl RunOn<Avx512Amx> for MatmulRounded<'_> {
+    #[inline(always)]
+    fn run_on(self, set: Avx512Amx) {
+        let MatmulRounded { w, x, rows, y } = self;
+        let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
+        let product = RoundedTileProduct { product, registers: set.amx().configure(), x };
+        with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
+    }
 }
 
-impl Product<'_, Avx512<true>> {
+impl QuantizedProduct<'_, Avx512<true>> {
     /// The codes that are taken apart after those from block `start` on of a pair of panels.
     #[inline(always)]
     fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
@@ -78,7 +71,7 @@ impl Product<'_, Avx512<true>> {
 
     /// Multiplies all sums of a pair of panels by the scales of their rows.
     #[inline(always)]
-    fn scale(&self, panels: &[QuantisedPanel<'_>; 2], y: &mut [[f32; LANES]]) {
+    fn scale(&self, panels: &[QuantizedPanel<'_>; 2], y: &mut [[f32; LANES]]) {
         for (y, panel) in y.chunks_exact_mut(self.rows).zip(panels) {
             for y in y {
                 self.store(panel, self.simd.load(y), y);
@@ -88,16 +81,16 @@ impl Product<'_, Avx512<true>> {
 }
 
 /// `w x` for `x`: `[rows/16, rounded up][blocks]`.
-struct Tiles<'a> {
-    product: Product<'a, Avx512<true>>,
+struct TileProduct<'a> {
+    product: QuantizedProduct<'a, Avx512<true>>,
     registers: Registers,
-    x: &'a [RoundedTile],
+    x: &'a [ActivationTile],
 }
 
-impl Tiles<'_> {
+impl TileProduct<'_> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let Product { w, rows, .. } = self.product;
+        let QuantizedProduct { w, rows, .. } = self.product;
         let mut values = Aligned([[Tile::zeroed(); 2]; DEPTH]);
         let mut products = Aligned([[[[0.0; LANES]; TILE_ROWS]; 2]; 2]);
         for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
@@ -122,8 +115,8 @@ impl Tiles<'_> {
 
     /// The values of two panels' blocks from `start` on.
     #[inline(always)]
-    fn take_apart<C: Codes>(&self, panels: &[QuantisedPanel<'_>; 2], start: usize, blocks: &mut [[Tile; 2]]) {
-        let Product { simd, table, steps, .. } = &self.product;
+    fn take_apart<C: Codes>(&self, panels: &[QuantizedPanel<'_>; 2], start: usize, blocks: &mut [[Tile; 2]]) {
+        let QuantizedProduct { simd, table, steps, .. } = &self.product;
         for (p, panel) in panels.iter().enumerate() {
             let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
             for (codes, block) in codes.zip(blocks.iter_mut()) {
@@ -141,7 +134,7 @@ impl Tiles<'_> {
     #[inline(always)]
     fn some_rows(
         &self,
-        panels: &[QuantisedPanel<'_>; 2],
+        panels: &[QuantizedPanel<'_>; 2],
         values: &[[Tile; 2]],
         run: &Run<'_>,
         products: &mut Products,
@@ -175,13 +168,13 @@ impl Tiles<'_> {
     #[inline(always)]
     fn add(
         &self,
-        panels: &[QuantisedPanel<'_>; 2],
+        panels: &[QuantizedPanel<'_>; 2],
         run: &Run<'_>,
         block: usize,
         products: &[Sums; 2],
         y: &mut [[f32; LANES]],
     ) {
-        let Product { simd, rows, .. } = self.product;
+        let QuantizedProduct { simd, rows, .. } = self.product;
         for (p, y) in y.chunks_exact_mut(rows).enumerate() {
             let scales = simd.bytes_as_floats(&panels[p].block_scales[run.start + block]);
             let (x, y) = (&run.x[block].scales, &mut y[run.first..]);
@@ -206,7 +199,7 @@ struct Run<'a> {
     /// The first of them.
     first: usize,
     /// Their tiles from block `start` on.
-    x: &'a [RoundedTile],
+    x: &'a [ActivationTile],
     start: usize,
 }
 
@@ -222,16 +215,16 @@ fn add_row<S: Simd>(
 }
 
 /// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
-struct Rounded<'a> {
-    product: Product<'a, Avx512<true>>,
+struct RoundedTileProduct<'a> {
+    product: QuantizedProduct<'a, Avx512<true>>,
     registers: Registers,
     x: &'a [Tile],
 }
 
-impl Rounded<'_> {
+impl RoundedTileProduct<'_> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let Product { simd, w, rows, .. } = self.product;
+        let QuantizedProduct { simd, w, rows, .. } = self.product;
         let mut values = Aligned([[Tile::zeroed(); DEPTH]; 2]);
         for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
             // An odd last panel comes twice: the copy has no place in `y`.
@@ -249,7 +242,7 @@ impl Rounded<'_> {
                     self.product.prefetch(next, i * share, share);
                     // An odd last run comes twice: the copy has no place in `y`.
                     let x = [0, x.len() - w.blocks()].map(|run| &x[run + start..][..count]);
-                    let sums = self.registers.block(x, [&values.0[0][..count], &values.0[1][..count]]);
+                    let sums = self.registers.products(x, [&values.0[0][..count], &values.0[1][..count]]);
                     for (p, y) in y.chunks_exact_mut(rows).enumerate() {
                         let y = y.iter_mut().skip(2 * i * TILE_ROWS);
                         for (y, sums) in y.zip(sums.iter().flat_map(|sums| &sums[p])) {
@@ -264,8 +257,8 @@ impl Rounded<'_> {
 
     /// The values of a panel's blocks from `start` on, times their blocks' scales.
     #[inline(always)]
-    fn take_apart<C: Codes>(&self, panel: &QuantisedPanel<'_>, start: usize, blocks: &mut [Tile]) {
-        let Product { simd, table, steps, .. } = &self.product;
+    fn take_apart<C: Codes>(&self, panel: &QuantizedPanel<'_>, start: usize, blocks: &mut [Tile]) {
+        let QuantizedProduct { simd, table, steps, .. } = &self.product;
         let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
         for ((codes, scales), block) in codes.zip(&panel.block_scales[start..]).zip(blocks) {
             let scales = simd.bytes_as_floats(scales);

@@ -1,10 +1,12 @@
-//! How a quantised matrix lies in its section: blocks of 32 columns with scales, in panels. See "Quantised panels" in
+//! How a quantized matrix lies in its section: blocks of 32 columns with scales, in panels. See "Quantized panels" in
 //! `format-spec.md`.
 
 use std::ops::Range;
 
 use super::dtype::Dtype;
-use super::layout::PANEL;
+
+/// Output rows that lie side by side in a panel.
+pub const PANEL: usize = 16;
 
 /// Columns of a block, which share a scale in each row.
 pub const BLOCK: usize = 32;
@@ -13,9 +15,9 @@ const LINE: u64 = 64;
 /// Bytes of the table of values at the start of a section of `q4` or `q3`, as many of them in use as there are codes.
 const VALUES_LEN: u64 = LINE;
 
-/// The lengths in a section of a quantised dtype with so many columns.
+/// The lengths in a section of a quantized dtype with so many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuantisedPanels {
+pub struct QuantizedPanels {
     /// Bytes before the first panel.
     pub values_len: usize,
     /// Blocks of 32 columns in a row.
@@ -28,11 +30,11 @@ pub struct QuantisedPanels {
     pub panel_len: usize,
 }
 
-impl QuantisedPanels {
-    /// `None` where `dtype` is not quantised, or a panel's bytes do not fit the memory.
-    pub fn new(dtype: Dtype, columns: usize) -> Option<QuantisedPanels> {
+impl QuantizedPanels {
+    /// `None` where `dtype` is not quantized, or a panel's bytes do not fit the memory.
+    pub fn new(dtype: Dtype, columns: usize) -> Option<QuantizedPanels> {
         let lens = Lens::new(dtype, columns as u64)?;
-        Some(QuantisedPanels {
+        Some(QuantizedPanels {
             values_len: lens.values.try_into().ok()?,
             blocks: lens.blocks.try_into().ok()?,
             scales_len: lens.scales.try_into().ok()?,
@@ -73,7 +75,7 @@ impl Lens {
     }
 }
 
-/// Bytes of a section of so many rows, whole panels of them; `None` where `dtype` is not quantised or on overflow.
+/// Bytes of a section of so many rows, whole panels of them; `None` where `dtype` is not quantized or on overflow.
 pub(super) fn section_len(dtype: Dtype, rows: u64, columns: u64) -> Option<u64> {
     let lens = Lens::new(dtype, columns)?;
     rows.checked_div(PANEL as u64)?.checked_mul(lens.panel)?.checked_add(lens.values)
@@ -85,9 +87,9 @@ mod tests {
 
     #[test]
     fn lengths_are_those_of_the_document() {
-        let lens = |dtype, columns| QuantisedPanels::new(dtype, columns).unwrap();
+        let lens = |dtype, columns| QuantizedPanels::new(dtype, columns).unwrap();
         // 18 blocks: 32 + 288 bytes of scales are five lines.
-        let q4 = QuantisedPanels {
+        let q4 = QuantizedPanels {
             values_len: 64,
             blocks: 18,
             scales_len: 320,
@@ -96,7 +98,7 @@ mod tests {
         };
         assert_eq!(lens(Dtype::Q4, 576), q4);
         assert_eq!(q4.block_scales(), 32..320);
-        let q3 = QuantisedPanels { block_len: 192, panel_len: 320 + 18 * 192, ..q4 };
+        let q3 = QuantizedPanels { block_len: 192, panel_len: 320 + 18 * 192, ..q4 };
         assert_eq!(lens(Dtype::Q3, 576), q3);
         assert_eq!(lens(Dtype::Q5, 576).block_len, 320);
         assert_eq!(lens(Dtype::Q6, 576).block_len, 384);
@@ -106,8 +108,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_none() {
-        assert_eq!(QuantisedPanels::new(Dtype::Bf16, 64), None);
-        assert_eq!(QuantisedPanels::new(Dtype::Q8, usize::MAX), None);
+        assert_eq!(QuantizedPanels::new(Dtype::Bf16, 64), None);
+        assert_eq!(QuantizedPanels::new(Dtype::Q8, usize::MAX), None);
         assert_eq!(section_len(Dtype::F32, 16, 64), None);
         assert_eq!(section_len(Dtype::Q8, u64::MAX, 1 << 16), None);
         assert_eq!(section_len(Dtype::Q4, 32, 32), Some(64 + 2 * (64 + 256)));

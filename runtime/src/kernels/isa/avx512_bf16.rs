@@ -3,11 +3,13 @@
 use std::arch::x86_64::*;
 
 use super::avx512::Avx512;
-use super::rounded::{Activations, TILE_ROWS, Tile};
-use super::simd::{Simd, entry};
-use super::{Bf16Pair, LANES};
+use crate::kernels::LANES;
+use crate::kernels::half::Bf16Pair;
+use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
+use crate::kernels::simd::{RunOn, Simd, entry};
+use crate::kernels::tiles::{TILE_ROWS, Tile};
 
-/// Rows of the block of sums in registers, half a tile: with two panels, 16 chains hide the instruction's latency.
+/// Rows of the register tile, half a tile: with two panels, 16 chains hide the instruction's latency.
 const ROWS: usize = TILE_ROWS / 2;
 
 /// The proof that this processor has AVX512-BF16 beside AVX-512, whose loads and stores it uses.
@@ -15,27 +17,8 @@ const ROWS: usize = TILE_ROWS / 2;
 pub(crate) struct Avx512Bf16(Avx512<false>);
 
 impl Avx512Bf16 {
-    pub(super) fn detect(set: Avx512<false>) -> Option<Avx512Bf16> {
+    pub(in crate::kernels) fn detect(set: Avx512<false>) -> Option<Avx512Bf16> {
         is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(set))
-    }
-
-    entry! { Avx512Bf16, "avx512f,avx512bw,avx512bf16",
-    round(x: Activations<'_>, first: usize, tiles: &mut [Tile]) = |unit| unit.round_tiles(x, first, tiles) }
-
-    entry! { Avx512Bf16, "avx512f,avx512bw,avx512bf16",
-    matmul(w: &[[Bf16Pair; LANES]], pairs: usize, x: &[Tile], rows: usize, y: &mut [[f32; LANES]], done: usize)
-    = |unit| Product { unit, pairs, x, rows, done }.run(w, y) }
-
-    #[inline(always)]
-    fn round_tiles(self, x: Activations<'_>, first: usize, tiles: &mut [Tile]) {
-        for (i, tile) in tiles.iter_mut().enumerate() {
-            for (row, pairs) in tile.iter_mut().enumerate() {
-                let halves = pairs.as_chunks_mut::<{ LANES / 2 }>().0;
-                for (pairs, x) in halves.iter_mut().zip(x.tile_row(first + i, row)) {
-                    self.store_rounded(self.0.load(&x), pairs);
-                }
-            }
-        }
     }
 
     // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
@@ -50,7 +33,7 @@ impl Avx512Bf16 {
     /// The products of a pair of inputs with 16 outputs' weights, added to their sums.
     #[inline(always)]
     fn add_products(self, sums: __m512, weights: __m512bh, x: Bf16Pair) -> __m512 {
-        // SAFETY: see above; a register of 16 pairs is one of 16 words.
+        // SAFETY: see above; a register of 16 pairs is one of 16 i32.
         unsafe {
             let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x.0.cast_signed()));
             _mm512_dpbf16_ps(sums, weights, x)
@@ -64,8 +47,55 @@ impl Avx512Bf16 {
     }
 }
 
+entry!(Avx512Bf16, "avx512f,avx512bw,avx512bf16");
+
+impl RunOn<Avx512Bf16> for RoundToBf16<'_> {
+    #[inline(always)]
+    fn run_on(self, unit: Avx512Bf16) {
+        let (x, tiles) = self.split();
+        for (i, tile) in tiles.iter_mut().enumerate() {
+            for (row, pairs) in tile.iter_mut().enumerate() {
+                let halves = pairs.as_chunks_mut::<{ LANES / 2 }>().0;
+                for (pairs, x) in halves.iter_mut().zip(x.tile_row(i, row)) {
+                    unit.store_rounded(unit.0.load(&x), pairs);
+                }
+            }
+        }
+    }
+}
+
+impl RunOn<Avx512Bf16> for MatmulBf16<'_> {
+    #[inline(always)]
+    fn run_on(self, unit: Avx512Bf16) {
+        AfterTiles { op: self, done: 0 }.run_on(unit);
+    }
+}
+
+/// A product whose first tiles of inputs are in `y` already.
+pub(in crate::kernels) struct AfterTiles<'a> {
+    pub op: MatmulBf16<'a>,
+    /// How many of each row.
+    pub done: usize,
+}
+
+impl RunOn<Avx512Bf16> for AfterTiles<'_> {
+    #[inline(always)]
+    fn run_on(self, unit: Avx512Bf16) {
+        let AfterTiles { op, done } = self;
+        let pairs = op.pairs();
+        let MatmulBf16 { w, x, rows, y, .. } = op;
+        let product = PairProduct { unit, pairs, x, rows, done };
+        for (w, y) in w.as_chunks().0.chunks(2 * pairs).zip(y.as_chunks_mut().0.chunks_mut(2 * rows)) {
+            match w.len() > pairs {
+                true => product.all_rows([&w[..pairs], &w[pairs..]], y),
+                false => product.all_rows([w], y),
+            }
+        }
+    }
+}
+
 /// `w x` for rounded activations.
-struct Product<'a> {
+struct PairProduct<'a> {
     unit: Avx512Bf16,
     /// Of inputs.
     pairs: usize,
@@ -75,31 +105,21 @@ struct Product<'a> {
     done: usize,
 }
 
-impl Product<'_> {
-    #[inline(always)]
-    fn run(&self, w: &[[Bf16Pair; LANES]], y: &mut [[f32; LANES]]) {
-        for (w, y) in w.chunks(2 * self.pairs).zip(y.chunks_mut(2 * self.rows)) {
-            match w.len() > self.pairs {
-                true => self.all_rows([&w[..self.pairs], &w[self.pairs..]], y),
-                false => self.all_rows([w], y),
-            }
-        }
-    }
-
+impl PairProduct<'_> {
     /// All rows of `P` panels.
     #[inline(always)]
     fn all_rows<const P: usize>(&self, panels: [&[[Bf16Pair; LANES]]; P], y: &mut [[f32; LANES]]) {
         let steps = self.pairs.div_ceil(LANES);
         for (i, tiles) in self.x.chunks_exact(steps).enumerate() {
             for half in 0..TILE_ROWS / ROWS {
-                self.block(panels, tiles, half, i * TILE_ROWS + half * ROWS, y);
+                self.register_tile(panels, tiles, half, i * TILE_ROWS + half * ROWS, y);
             }
         }
     }
 
     /// The rows from `first` on of `P` panels, half `half` of `tiles`, as far as there are any. `y`: `[P][rows][16]`.
     #[inline(always)]
-    fn block<const P: usize>(
+    fn register_tile<const P: usize>(
         &self,
         panels: [&[[Bf16Pair; LANES]]; P],
         tiles: &[Tile],

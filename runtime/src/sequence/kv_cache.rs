@@ -1,27 +1,25 @@
 //! The keys and values of every position so far, laid out so that attention is two matrix products over panels.
 //!
-//! Memory comes in blocks of 256 positions when they are first needed, so that a short chat costs a short cache. In a
-//! block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
+//! Memory comes in KV blocks of 256 positions when they are first needed, so that a short chat costs a short cache. In a
+//! KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
 //! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
 //! are positions.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::iter::once;
 use std::ops::Range;
 
 use bytemuck::Pod;
 use crc32fast::Hasher;
 
-use super::rope::Rope;
-use super::saved::BlockSum;
-use super::team::Team;
 use crate::error::{Error, Result};
+use crate::exec::ExecContext;
 use crate::format::Config;
 use crate::kernels::{Elements, F16, LANES, Panels};
 use crate::storage::AlignedBuf;
 
-/// Positions of one block.
-pub(super) const BLOCK: usize = 256;
+/// Positions of one KV block.
+pub(crate) const KV_BLOCK: usize = 256;
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,24 +33,32 @@ pub enum KvDtype {
     F16,
 }
 
-pub(super) struct KvCache {
-    blocks: Blocks,
+/// CRC-32 of what a sequence fills of a KV block.
+///
+/// It finds damage, and fast: whoever means harm could as well write another file.
+pub(super) type BlockSum = u32;
+
+pub(crate) struct KvCache {
+    blocks: KvBlocks,
     num_hidden_layers: usize,
     num_key_value_heads: usize,
     head_dim: usize,
 }
 
-enum Blocks {
-    F32(Vec<AlignedBuf<f32>>),
-    F16(Vec<AlignedBuf<F16>>),
+/// The keys and values of [`KV_BLOCK`] positions, of all layers.
+type KvBlock<T> = AlignedBuf<T>;
+
+enum KvBlocks {
+    F32(Vec<KvBlock<f32>>),
+    F16(Vec<KvBlock<F16>>),
 }
 
 impl KvCache {
-    pub(super) fn new(config: &Config, dtype: KvDtype) -> KvCache {
+    pub(crate) fn new(config: &Config, dtype: KvDtype) -> KvCache {
         KvCache {
             blocks: match dtype {
-                KvDtype::F32 => Blocks::F32(Vec::new()),
-                KvDtype::F16 => Blocks::F16(Vec::new()),
+                KvDtype::F32 => KvBlocks::F32(Vec::new()),
+                KvDtype::F16 => KvBlocks::F16(Vec::new()),
             },
             num_hidden_layers: config.num_hidden_layers,
             num_key_value_heads: config.num_key_value_heads,
@@ -61,44 +67,69 @@ impl KvCache {
     }
 
     /// Makes room for `positions` positions.
-    pub(super) fn reserve(&mut self, positions: usize) -> Result<()> {
+    pub(crate) fn reserve(&mut self, positions: usize) -> Result<()> {
         // Keys and values; Config's bounds keep the product far below 2^64.
         let len = 2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head();
         match &mut self.blocks {
-            Blocks::F32(blocks) => reserve(blocks, positions.div_ceil(BLOCK), len),
-            Blocks::F16(blocks) => reserve(blocks, positions.div_ceil(BLOCK), len),
+            KvBlocks::F32(blocks) => reserve(blocks, positions.div_ceil(KV_BLOCK), len),
+            KvBlocks::F16(blocks) => reserve(blocks, positions.div_ceil(KV_BLOCK), len),
         }
     }
 
-    /// What of block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
+    /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
     /// 16 keys.
-    pub(super) fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
+    fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
         self.filled_ranges(block, positions).map(move |range| match &self.blocks {
-            Blocks::F32(blocks) => bytemuck::cast_slice(&blocks[block][range]),
-            Blocks::F16(blocks) => bytemuck::cast_slice(&blocks[block][range]),
+            KvBlocks::F32(blocks) => bytemuck::cast_slice(&blocks[block][range]),
+            KvBlocks::F16(blocks) => bytemuck::cast_slice(&blocks[block][range]),
         })
     }
 
-    /// Reads the pieces of [`KvCache::filled`] of every block that the first `positions` positions need, from what
+    /// Reads the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need, from what
     /// `open` gives for it, and sums them up: with all threads.
     pub(super) fn read<R: Read>(
         &mut self,
-        team: &mut Team,
+        exec: &mut ExecContext,
         positions: usize,
         open: impl Fn(usize) -> io::Result<R> + Sync,
     ) -> Result<Vec<io::Result<BlockSum>>> {
         self.reserve(positions)?;
-        let count = positions.div_ceil(BLOCK);
+        let count = positions.div_ceil(KV_BLOCK);
         let pieces: Vec<Vec<_>> =
             (0..count).map(|block| self.filled_ranges(block, positions).collect()).collect();
         Ok(match &mut self.blocks {
-            Blocks::F32(blocks) => read(&mut blocks[..count], team, &pieces, open),
-            Blocks::F16(blocks) => read(&mut blocks[..count], team, &pieces, open),
+            KvBlocks::F32(blocks) => read(&mut blocks[..count], exec, &pieces, open),
+            KvBlocks::F16(blocks) => read(&mut blocks[..count], exec, &pieces, open),
         })
     }
 
+    /// Writes the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need.
+    pub(super) fn write(&self, positions: usize, out: &mut impl Write) -> io::Result<()> {
+        let pieces = (0..positions.div_ceil(KV_BLOCK)).flat_map(|block| self.filled(block, positions));
+        pieces.into_iter().try_for_each(|piece| out.write_all(piece))
+    }
+
+    /// The sums of these KV blocks, computed by all threads.
+    pub(super) fn sums(&self, exec: &mut ExecContext, positions: usize) -> Vec<BlockSum> {
+        let mut sums = vec![0; positions.div_ceil(KV_BLOCK)];
+        let tasks = sums.len();
+        exec.pool.split(&mut sums, 1, tasks, |first, sums| {
+            for (block, sum) in (first..).zip(sums) {
+                let mut hasher = Hasher::new();
+                self.filled(block, positions).for_each(|piece| hasher.update(piece));
+                *sum = hasher.finalize();
+            }
+        });
+        sums
+    }
+
+    /// Bytes of each of these KV blocks that are filled.
+    pub(super) fn filled_lens(&self, positions: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..positions.div_ceil(KV_BLOCK)).map(move |block| self.filled_len(block, positions))
+    }
+
     /// Bytes of all pieces of [`KvCache::filled`].
-    pub(super) fn filled_len(&self, block: usize, positions: usize) -> usize {
+    fn filled_len(&self, block: usize, positions: usize) -> usize {
         let size = match self.dtype() {
             KvDtype::F32 => size_of::<f32>(),
             KvDtype::F16 => size_of::<F16>(),
@@ -109,48 +140,55 @@ impl KvCache {
     fn filled_ranges(&self, block: usize, positions: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let (half_head, head_dim) = (self.half_head(), self.head_dim);
         let heads = self.num_hidden_layers * self.num_key_value_heads;
-        let inside = BLOCK.min(positions - block * BLOCK);
+        let inside = KV_BLOCK.min(positions - block * KV_BLOCK);
         (0..heads).flat_map(move |head| {
             let (keys, values) = (2 * head * half_head, (2 * head + 1) * half_head);
-            let panels = (0..head_dim / LANES).map(move |panel| values + panel * BLOCK * LANES);
+            let panels = (0..head_dim / LANES).map(move |panel| values + panel * KV_BLOCK * LANES);
             let values = panels.map(move |start| start..start + inside * LANES);
             once(keys..keys + inside.next_multiple_of(LANES) * head_dim).chain(values)
         })
     }
 
-    pub(super) fn dtype(&self) -> KvDtype {
+    pub(crate) fn dtype(&self) -> KvDtype {
         match &self.blocks {
-            Blocks::F32(_) => KvDtype::F32,
-            Blocks::F16(_) => KvDtype::F16,
+            KvBlocks::F32(_) => KvDtype::F32,
+            KvBlocks::F16(_) => KvDtype::F16,
         }
     }
 
     /// Bytes reserved so far.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.blocks {
-            Blocks::F32(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
-            Blocks::F16(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
+            KvBlocks::F32(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
+            KvBlocks::F16(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
         }
     }
 
-    /// Drops the positions of the second block and renumbers those after it: they become [`BLOCK`] less, and their keys
-    /// are turned back by that much. The first block stays: a model rests its attention on the beginning (Xiao et al.
+    /// Drops the positions of the second KV block and renumbers those after it: they become [`KV_BLOCK`] less, and their keys
+    /// are turned back by that much. The first KV block stays: a model rests its attention on the beginning (Xiao et al.
     /// 2023, "attention sinks").
     ///
-    /// `rope` has the angles of position [`BLOCK`]; `turns` says of each layer whether its keys are turned at all.
-    pub(super) fn slide(&mut self, team: &mut Team, rope: &Rope, turns: impl Fn(usize) -> bool + Sync) {
+    /// `angles` are cosines and sines of position [`KV_BLOCK`], `[head_dim / 2]` each; `turns` says of each layer whether its keys are turned at all.
+    pub(super) fn slide(
+        &mut self,
+        exec: &mut ExecContext,
+        angles: (&[f32], &[f32]),
+        turns: impl Fn(usize) -> bool + Sync,
+    ) {
         let (half_head, heads) = (self.half_head(), self.num_key_value_heads);
         let turns = |head| turns(head / heads);
         match &mut self.blocks {
-            Blocks::F32(blocks) => slide(blocks, half_head, team, rope, turns, |x| x, |x| x),
-            Blocks::F16(blocks) => slide(blocks, half_head, team, rope, turns, F16::to_f32, F16::from_f32),
+            KvBlocks::F32(blocks) => slide(blocks, half_head, exec, angles, turns, |x| x, |x| x),
+            KvBlocks::F16(blocks) => {
+                slide(blocks, half_head, exec, angles, turns, F16::to_f32, F16::from_f32)
+            }
         }
     }
 
     /// Stores the keys and values of `rows` positions from `position` on: `[kv heads * head_dim/16][rows][16]` each.
-    pub(super) fn store(
+    pub(crate) fn store(
         &mut self,
-        team: &mut Team,
+        exec: &mut ExecContext,
         layer: usize,
         position: usize,
         rows: usize,
@@ -159,24 +197,26 @@ impl KvCache {
     ) {
         let (unit, range) = (self.half_head(), self.layer(layer));
         let new = NewPositions { first: position, rows, head_dim: self.head_dim, keys, values };
-        for block in position / BLOCK..=(position + rows - 1) / BLOCK {
+        for block in position / KV_BLOCK..=(position + rows - 1) / KV_BLOCK {
             match &mut self.blocks {
-                Blocks::F32(blocks) => new.store(team, &mut blocks[block][range.clone()], unit, block, |x| x),
-                Blocks::F16(blocks) => {
-                    new.store(team, &mut blocks[block][range.clone()], unit, block, F16::from_f32);
+                KvBlocks::F32(blocks) => {
+                    new.store(exec, &mut blocks[block][range.clone()], unit, block, |x| x)
+                }
+                KvBlocks::F16(blocks) => {
+                    new.store(exec, &mut blocks[block][range.clone()], unit, block, F16::from_f32);
                 }
             }
         }
     }
 
-    /// The keys of block `block`: `[position/16][head_dim][16]`.
-    pub(super) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
+    /// The keys of KV block `block`: `[position/16][head_dim][16]`.
+    pub(crate) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
         let start = self.layer(layer).start + 2 * head * self.half_head();
         Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
     }
 
-    /// Panels of the values at `positions` inside block `block`: `[panels][positions][16]`; several only of all positions.
-    pub(super) fn values(
+    /// Panels of the values at `positions` inside KV block `block`: `[panels][positions][16]`; several only of all positions.
+    pub(crate) fn values(
         &self,
         layer: usize,
         head: usize,
@@ -185,24 +225,24 @@ impl KvCache {
         positions: Range<usize>,
     ) -> Panels<'_> {
         let first = self.layer(layer).start + (2 * head + 1) * self.half_head();
-        let start = first + (panels.start * BLOCK + positions.start) * LANES;
-        let end = first + ((panels.end - 1) * BLOCK + positions.end) * LANES;
+        let start = first + (panels.start * KV_BLOCK + positions.start) * LANES;
+        let end = first + ((panels.end - 1) * KV_BLOCK + positions.end) * LANES;
         Panels { data: self.elements(block, start..end), inputs: positions.len() }
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
         match &self.blocks {
-            Blocks::F32(blocks) => Elements::F32(&blocks[block][range]),
-            Blocks::F16(blocks) => Elements::F16(&blocks[block][range]),
+            KvBlocks::F32(blocks) => Elements::F32(&blocks[block][range]),
+            KvBlocks::F16(blocks) => Elements::F16(&blocks[block][range]),
         }
     }
 
-    /// Elements of one head's keys, or values, in a block.
+    /// Elements of one head's keys, or values, in a KV block.
     fn half_head(&self) -> usize {
-        BLOCK * self.head_dim
+        KV_BLOCK * self.head_dim
     }
 
-    /// Where a layer lies in each block: keys and values of each head in turn.
+    /// Where a layer lies in each KV block: keys and values of each head in turn.
     fn layer(&self, layer: usize) -> Range<usize> {
         let len = 2 * self.num_key_value_heads * self.half_head();
         layer * len..(layer + 1) * len
@@ -210,14 +250,14 @@ impl KvCache {
 }
 
 fn reserve<T: bytemuck::Zeroable + Copy>(
-    blocks: &mut Vec<AlignedBuf<T>>,
+    blocks: &mut Vec<KvBlock<T>>,
     count: usize,
     len: usize,
 ) -> Result<()> {
     while blocks.len() < count {
         let bytes = len.saturating_mul(size_of::<T>());
         let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes };
-        // A short sequence fills little of the first block; with the second a long one is likely.
+        // A short sequence fills little of the first KV block; with the second a long one is likely.
         let block = match blocks.len() {
             0 => AlignedBuf::zeroed(len),
             _ => AlignedBuf::zeroed_in_large_pages(len),
@@ -229,8 +269,8 @@ fn reserve<T: bytemuck::Zeroable + Copy>(
 
 /// See [`KvCache::read`].
 fn read<T: Pod + Send, R: Read>(
-    blocks: &mut [AlignedBuf<T>],
-    team: &mut Team,
+    blocks: &mut [KvBlock<T>],
+    exec: &mut ExecContext,
     pieces: &[Vec<Range<usize>>],
     open: impl Fn(usize) -> io::Result<R> + Sync,
 ) -> Vec<io::Result<BlockSum>> {
@@ -245,7 +285,7 @@ fn read<T: Pod + Send, R: Read>(
     };
     let mut read: Vec<_> = blocks.iter_mut().map(|block| (block, Ok(0))).collect();
     let tasks = read.len();
-    team.pool.split(&mut read, 1, tasks, |first, run| {
+    exec.pool.split(&mut read, 1, tasks, |first, run| {
         for (block, (to, sum)) in (first..).zip(run) {
             *sum = read_block(block, to);
         }
@@ -255,20 +295,19 @@ fn read<T: Pod + Send, R: Read>(
 
 /// See [`KvCache::slide`]; `half_head`: elements of a head's keys; `turns`: of the heads of all layers.
 fn slide<T: Copy + Send>(
-    blocks: &mut [AlignedBuf<T>],
+    blocks: &mut [KvBlock<T>],
     half_head: usize,
-    team: &mut Team,
-    rope: &Rope,
+    exec: &mut ExecContext,
+    (cos, sin): (&[f32], &[f32]),
     turns: impl Fn(usize) -> bool + Sync,
     widen: impl Fn(T) -> f32 + Sync,
     narrow: impl Fn(f32) -> T + Sync,
 ) {
     let Some(after_first) = blocks.get_mut(1..) else { return };
     after_first.rotate_left(1);
-    let (cos, sin) = rope.first();
     for block in after_first {
-        let tasks = team.tasks(block.len());
-        team.pool.split(block, 2 * half_head, tasks, |first, heads| {
+        let tasks = exec.tasks(block.len());
+        exec.pool.split(block, 2 * half_head, tasks, |first, heads| {
             let heads = (first..).zip(heads.chunks_exact_mut(2 * half_head));
             for (_, head) in heads.filter(|(index, _)| turns(*index)) {
                 for panel in head[..half_head].chunks_exact_mut(2 * cos.len() * LANES) {
@@ -307,19 +346,19 @@ struct NewPositions<'a> {
 }
 
 impl NewPositions<'_> {
-    /// Writes those that belong into block `block`, whose part of the layer is `layer`: units of a head's keys or values.
+    /// Writes those that belong into KV block `block`, whose part of the layer is `layer`: units of a head's keys or values.
     fn store<T: Copy + Send>(
         &self,
-        team: &mut Team,
+        exec: &mut ExecContext,
         layer: &mut [T],
         unit: usize,
         block: usize,
         convert: impl Fn(f32) -> T + Sync,
     ) {
-        let start = block * BLOCK;
-        let positions = self.first.max(start)..(self.first + self.rows).min(start + BLOCK);
-        let tasks = team.tasks(2 * self.keys.len());
-        team.pool.split(layer, unit, tasks, |first, run| {
+        let start = block * KV_BLOCK;
+        let positions = self.first.max(start)..(self.first + self.rows).min(start + KV_BLOCK);
+        let tasks = exec.tasks(2 * self.keys.len());
+        exec.pool.split(layer, unit, tasks, |first, run| {
             for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
                 let head_len = self.head_dim * self.rows;
                 let source = if i % 2 == 0 { self.keys } else { self.values };
@@ -334,7 +373,7 @@ impl NewPositions<'_> {
                                 (inside / LANES * self.head_dim + feature * LANES) * LANES + inside % LANES,
                                 LANES,
                             ),
-                            _ => ((feature * BLOCK + inside) * LANES, 1),
+                            _ => ((feature * KV_BLOCK + inside) * LANES, 1),
                         };
                         for (slot, &x) in half[to..].iter_mut().step_by(step).zip(lanes) {
                             *slot = convert(x);

@@ -7,8 +7,11 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
 
-use super::rounded::{TILE_ROWS, Tile, tiles_of_row};
-use super::{Bf16Pair, LANES};
+use super::avx512_bf16::AfterTiles;
+use crate::kernels::LANES;
+use crate::kernels::half::Bf16Pair;
+use crate::kernels::ops::bf16::MatmulBf16;
+use crate::kernels::tiles::{TILE_ROWS, Tile, tiles_of_row};
 
 /// The proof that this processor has AMX-BF16, and that the system lets this process use it.
 #[derive(Clone, Copy, Debug)]
@@ -16,33 +19,37 @@ pub(crate) struct Amx(());
 
 impl Amx {
     /// Only for processors with AVX-512: those have the CPUID leaves 7 and 0xD, and XGETBV.
-    pub(super) fn detect() -> Option<Amx> {
+    pub(in crate::kernels) fn detect() -> Option<Amx> {
         const AMX_BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
         const TILE_STATE: u32 = 1 << 17 | 1 << 18;
         let has_unit = __cpuid_count(7, 0).edx & AMX_BF16_AND_TILE == AMX_BF16_AND_TILE;
         (has_unit && xcr0() & TILE_STATE == TILE_STATE && is_permitted()).then_some(Amx(()))
     }
 
-    /// Computes the products of all whole tiles of inputs, and returns how many that are of each row. See
-    /// [`super::rounded::Bf16Unit::matmul`].
-    pub(super) fn matmul(
+    /// Computes the products of all whole tiles of inputs, and returns what is left to do.
+    pub(in crate::kernels) fn matmul(self, op: MatmulBf16<'_>) -> AfterTiles<'_> {
+        let steps = op.pairs() / LANES;
+        if steps > 0 {
+            self.multiply_tiles(op.w.as_chunks().0, op.pairs(), op.x, op.rows, op.y.as_chunks_mut().0);
+        }
+        AfterTiles { op, done: steps }
+    }
+
+    fn multiply_tiles(
         self,
         w: &[[Bf16Pair; LANES]],
         pairs: usize,
         x: &[Tile],
         rows: usize,
         y: &mut [[f32; LANES]],
-    ) -> usize {
-        let steps = pairs / LANES;
-        if steps == 0 {
-            return 0;
-        }
+    ) {
+        let (steps, row) = (pairs / LANES, tiles_of_row(2 * pairs));
         let registers = self.configure();
         for (w, y) in w.chunks(2 * pairs).zip(y.chunks_mut(2 * rows)) {
             let panels = [&w[..pairs], &w[w.len() - pairs..]].map(|panel| &panel.as_chunks().0[..steps]);
-            for (i, tiles) in x.chunks(2 * tiles_of_row(2 * pairs)).enumerate() {
-                let row = tiles_of_row(2 * pairs);
-                let sums = registers.block([&tiles[..steps], &tiles[tiles.len() - row..][..steps]], panels);
+            for (i, tiles) in x.chunks(2 * row).enumerate() {
+                let sums =
+                    registers.products([&tiles[..steps], &tiles[tiles.len() - row..][..steps]], panels);
                 // An odd last panel or row of tiles came twice: the copies have no place in `y`.
                 for (y, p) in y.chunks_mut(rows).zip(0..) {
                     let rows = y.iter_mut().skip(2 * i * TILE_ROWS);
@@ -50,11 +57,10 @@ impl Amx {
                 }
             }
         }
-        steps
     }
 
     /// Makes all of this thread's eight tile registers 16 rows of 64 bytes.
-    pub(super) fn configure(self) -> Registers {
+    pub(in crate::kernels) fn configure(self) -> Registers {
         /// What LDTILECFG reads.
         #[repr(C)]
         struct Config {
@@ -76,20 +82,20 @@ impl Amx {
 }
 
 /// Configured tile registers of this thread: it must stay there.
-pub(super) struct Registers(PhantomData<*const ()>);
+pub(in crate::kernels) struct Registers(PhantomData<*const ()>);
 
 /// The sums of a tile of activations with a panel: `[16 rows][16 outputs]`.
-pub(super) type Sums = [[f32; LANES]; TILE_ROWS];
+pub(in crate::kernels) type Sums = [[f32; LANES]; TILE_ROWS];
 
 impl Registers {
     /// The products of two rows of tiles with two panels, tile by tile: `[rows of tiles][panels]`.
     #[inline(always)]
-    pub(super) fn block(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
+    pub(in crate::kernels) fn products(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
         let steps = x[0].len();
         assert!(steps > 0 && [x[1], panels[0], panels[1]].iter().all(|tiles| tiles.len() == steps));
         let mut sums = [[[[0.0; LANES]; TILE_ROWS]; 2]; 2];
         // SAFETY: only `Amx::configure` makes a `Registers`, which stays on its thread: the registers are tiles of 16
-        // rows of 64 bytes. Each of `steps` rounds, one at least, reads a tile of 1024 bytes, rows 64 bytes apart, where
+        // rows of 64 bytes. Each of `steps` iterations, one at least, reads a tile of 1024 bytes, rows 64 bytes apart, where
         // each of the four slices has its next; the stores write the four tiles of `sums`, one after another.
         unsafe {
             asm!(
@@ -134,7 +140,7 @@ impl Registers {
     /// Multiplies a block's values of two panels with 16 rows of rounded activations, the multiples of 128 and the rest, in
     /// one of two pairs of registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
     #[inline(always)]
-    pub(super) fn multiply<const PAIR: usize>(&self, x: &[Tile; 2], values: &[Tile; 2]) {
+    pub(in crate::kernels) fn multiply<const PAIR: usize>(&self, x: &[Tile; 2], values: &[Tile; 2]) {
         macro_rules! multiply {
             ($a:tt, $b:tt) => {
                 asm!(
@@ -168,7 +174,7 @@ impl Registers {
 
     /// What [`Registers::multiply`] has made in its pair of registers, for each of the two panels.
     #[inline(always)]
-    pub(super) fn sums<const PAIR: usize>(&self, sums: &mut [Sums; 2]) {
+    pub(in crate::kernels) fn sums<const PAIR: usize>(&self, sums: &mut [Sums; 2]) {
         macro_rules! store {
             ($a:tt, $b:tt) => {
                 asm!(

@@ -1,9 +1,11 @@
-//! Matrix products split over the worker pool.
+//! The steps of a forward pass, split over the worker pool.
 
 use super::fast::Rounding;
-use super::scratch::{Buffer, Worker, tile_panels};
-use crate::kernels::{Kernels, LANES, Panels, RoundedBlock, RoundedTile};
-use crate::pool::Pool;
+use super::pool::Pool;
+use super::scratch::{Buffer, Worker, piece_panels};
+use crate::kernels::{
+    ActivationBlock, ActivationTile, Add, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
+};
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
 const TASKS_PER_THREAD: usize = 4;
@@ -11,30 +13,30 @@ const TASKS_PER_THREAD: usize = 4;
 const SERIAL_WORK: usize = 1 << 17;
 
 /// An instruction set and the threads to use it on.
-pub(super) struct Team {
+pub(crate) struct ExecContext {
     pub kernels: Kernels,
     pub pool: Pool,
     /// Where products of many rows with bf16 weights are not exact.
     pub rounding: Option<Rounding>,
-    /// Activations rounded to whole numbers, where a matrix is quantised.
-    pub integers: Option<WholeNumbers>,
+    /// Quantized activations, where a matrix is quantized.
+    pub quantized: Option<QuantizedActivations>,
 }
 
-/// Activations rounded to whole numbers, for few rows or for many.
+/// Activations rounded to whole numbers for products with quantized matrices: for few rows, or in tiles for many.
 #[derive(Default)]
-pub(super) struct WholeNumbers {
-    pub blocks: Buffer<RoundedBlock>,
-    pub tiles: Buffer<RoundedTile>,
+pub(crate) struct QuantizedActivations {
+    pub blocks: Buffer<ActivationBlock>,
+    pub tiles: Buffer<ActivationTile>,
 }
 
-impl Team {
+impl ExecContext {
     /// How many tasks to cut a step of `work` multiplications into.
-    pub(super) fn tasks(&self, work: usize) -> usize {
+    pub(crate) fn tasks(&self, work: usize) -> usize {
         if work < SERIAL_WORK { 1 } else { self.pool.threads() * TASKS_PER_THREAD }
     }
 
     /// `y = w x + bias`, where there is one.
-    pub(super) fn project(
+    pub(crate) fn project(
         &mut self,
         w: Panels<'_>,
         bias: Option<&[f32]>,
@@ -51,7 +53,7 @@ impl Team {
     }
 
     /// `y = RMSNorm(x) * weight`
-    pub(super) fn rms_norm(
+    pub(crate) fn rms_norm(
         &mut self,
         x: &[f32],
         weight: &[f32],
@@ -61,16 +63,16 @@ impl Team {
     ) {
         let (kernels, rows, tasks) = (self.kernels, inverse_rms.len(), self.tasks(x.len()));
         self.pool.split(inverse_rms, 1, tasks, |first, y| {
-            kernels.inverse_rms(x, rows, weight.len(), eps, first, y);
+            kernels.run(InverseRms { x, rows, features: weight.len(), eps, first, y });
         });
         self.pool.split(y, rows * LANES, tasks, |first, y| {
-            let x = &x[first * rows * LANES..][..y.len()];
-            kernels.scale_rows(x, inverse_rms, &weight[first * LANES..], y);
+            let (x, weight) = (&x[first * rows * LANES..][..y.len()], &weight[first * LANES..]);
+            kernels.run(ScaleRows { x, scales: inverse_rms, weight, y });
         });
     }
 
     /// `sum += w x + bias`, where there is one: the chain of a product starts from zero, not from what it is added to.
-    pub(super) fn project_add(
+    pub(crate) fn project_add(
         &mut self,
         w: Panels<'_>,
         bias: Option<&[f32]>,
@@ -82,19 +84,19 @@ impl Team {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         let (x, pool) = self.input(w, x, rows);
         pool.split_with(sum, panel, tasks, workers, |first, sum, worker| {
-            let most = tile_panels(rows);
+            let most = piece_panels(rows);
             for (i, sum) in sum.chunks_mut(most * panel).enumerate() {
-                let delta = &mut worker.tile[..sum.len()];
+                let delta = &mut worker.piece[..sum.len()];
                 let w = w.slice(first + i * most, sum.len() / panel);
                 x.matmul(w, delta);
                 add_bias(delta, panel, bias, first + i * most);
-                kernels.add(sum, delta);
+                kernels.run(Add { x: sum, delta });
             }
         });
     }
 
     /// `y = silu(gate x) * (up x)` for panels of gate and up in turn.
-    pub(super) fn project_gated(
+    pub(crate) fn project_gated(
         &mut self,
         w: Panels<'_>,
         x: &[f32],
@@ -105,12 +107,12 @@ impl Team {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         let (x, pool) = self.input(w, x, rows);
         pool.split_with(y, panel, tasks, workers, |first, y, worker| {
-            let most = tile_panels(rows) / 2;
+            let most = piece_panels(rows) / 2;
             for (i, y) in y.chunks_mut(most * panel).enumerate() {
-                let gate_up = &mut worker.tile[..2 * y.len()];
+                let gate_up = &mut worker.piece[..2 * y.len()];
                 let w = w.slice(2 * (first + i * most), 2 * (y.len() / panel));
                 x.matmul(w, gate_up);
-                kernels.silu_mul(gate_up, rows, y);
+                kernels.run(SiluMul { gate_up, rows, y });
             }
         });
     }

@@ -5,7 +5,6 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::Zeroable;
 
-use super::kv_cache::BLOCK;
 use crate::error::{Error, Result};
 use crate::format::Config;
 use crate::kernels::LANES;
@@ -13,10 +12,10 @@ use crate::storage::AlignedBuf;
 
 /// Activations, `[features/16][rows][16]` each, features padded to whole panels.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// The residual stream: `hidden_size`.
     pub x: Buffer,
-    /// Normalised: `hidden_size`.
+    /// Normalized: `hidden_size`.
     pub normed: Buffer,
     /// `qkv_rows`
     pub qkv: Buffer,
@@ -24,7 +23,7 @@ pub(super) struct Scratch {
     pub queries: Buffer,
     /// One token's scores, then probabilities, `[kv head][positions/16][heads_per_kv][16]`.
     pub scores: Buffer,
-    /// Values weighted by the probabilities, `[kv head][block of tokens][head_dim/16][heads_per_kv][tokens][16]`.
+    /// Values weighted by the probabilities, `[kv head][query tile][head_dim/16][heads_per_kv][tokens][16]`.
     pub mixed: Buffer,
     /// The same by token: `attention_width`.
     pub attention: Buffer,
@@ -44,12 +43,12 @@ pub(super) struct Scratch {
 
 /// A thread's own activations.
 #[derive(Default)]
-pub(super) struct Worker {
-    /// Outputs of a product that are used up at once, `[up to TILE_PANELS][rows][16]`.
-    pub tile: Buffer,
+pub(crate) struct Worker {
+    /// Outputs of a product that are used up at once, `[up to piece_panels][rows][16]`.
+    pub piece: Buffer,
     /// What RMSNorm multiplies each row of a head by, then the head: `[rows]` and `[head_dim/16][rows][16]`.
     pub norm: Buffer,
-    /// Queries of a block of tokens, `[head_dim/16][heads_per_kv][tokens][16]`.
+    /// Queries of a query tile, `[head_dim/16][heads_per_kv][tokens][16]`.
     pub queries: Buffer,
     /// Its scores, then probabilities, `[positions/16][heads_per_kv][tokens][16]`.
     pub scores: Buffer,
@@ -57,12 +56,12 @@ pub(super) struct Worker {
 
 impl Scratch {
     /// Without memory yet, for so many threads.
-    pub(super) fn new(threads: usize) -> Scratch {
+    pub(crate) fn new(threads: usize) -> Scratch {
         Scratch { workers: (0..threads).map(|_| Worker::default()).collect(), ..Scratch::default() }
     }
 
     /// Makes room for `rows` tokens in what every layer uses.
-    pub(super) fn resize(&mut self, config: &Config, rows: usize) -> Result<()> {
+    pub(crate) fn resize(&mut self, config: &Config, rows: usize) -> Result<()> {
         let hidden_size = padded(config.hidden_size) * rows;
         let intermediate_size = padded(config.intermediate_size) * rows;
         self.x.resize(hidden_size)?;
@@ -73,29 +72,24 @@ impl Scratch {
         self.hidden.resize(intermediate_size)?;
         self.workers.iter_mut().try_for_each(|worker| {
             worker.norm.resize((1 + config.head_dim) * rows)?;
-            worker.tile.resize(tile_panels(rows) * rows * LANES)
+            worker.piece.resize(piece_panels(rows) * rows * LANES)
         })
     }
 }
 
-/// Panels of a [`Worker::tile`], an even number: few enough to stay in a core's cache, enough for several streams of
+/// Panels of a [`Worker::piece`], an even number: few enough to stay in a core's cache, enough for several streams of
 /// weights.
-pub(super) fn tile_panels(rows: usize) -> usize {
+pub(crate) fn piece_panels(rows: usize) -> usize {
     (1024 / rows).clamp(4, 64) / 2 * 2
 }
 
-/// Positions to have room for where `positions` are needed: up to the end of the KV cache's block.
-pub(super) fn to_end_of_block(positions: usize) -> usize {
-    positions.next_multiple_of(BLOCK)
-}
-
 /// Features rounded up to whole panels.
-pub(super) fn padded(features: usize) -> usize {
+pub(crate) fn padded(features: usize) -> usize {
     features.next_multiple_of(LANES)
 }
 
 /// A slice whose length changes without giving memory back.
-pub(super) struct Buffer<T = f32> {
+pub(crate) struct Buffer<T = f32> {
     memory: Option<AlignedBuf<T>>,
     len: usize,
 }
@@ -108,12 +102,12 @@ impl<T> Default for Buffer<T> {
 
 impl<T: Zeroable + Copy> Buffer<T> {
     /// Makes this `len` elements of unspecified value.
-    pub(super) fn resize(&mut self, len: usize) -> Result<()> {
+    pub(crate) fn resize(&mut self, len: usize) -> Result<()> {
         self.resize_within(len, len)
     }
 
     /// As [`Buffer::resize`]; where memory is needed, for `capacity` elements, so that more than `len` take none later.
-    pub(super) fn resize_within(&mut self, len: usize, capacity: usize) -> Result<()> {
+    pub(crate) fn resize_within(&mut self, len: usize, capacity: usize) -> Result<()> {
         if self.memory.as_ref().is_none_or(|memory| memory.len() < len) {
             let capacity = capacity.max(len);
             let bytes = capacity.saturating_mul(size_of::<T>());

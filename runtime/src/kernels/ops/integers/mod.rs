@@ -1,12 +1,13 @@
-//! The product with quantised weights, once for all instruction sets: integers are multiplied and added up exactly within
-//! a block of inputs, blocks are added in f32, see [`super::quantised`].
+//! The product with quantized weights, once for all instruction sets: integers are multiplied and added up exactly within
+//! a block of inputs, blocks are added in f32, see [`crate::kernels::quantized`].
 
 use std::hint::black_box;
 
-use super::LANES;
-use super::quantised::{GROUPS, Group, Quantised, QuantisedPanel, RoundedBlock};
-use super::simd::{Bytes, Integers, unrolled};
 use crate::format::Dtype;
+use crate::kernels::LANES;
+use crate::kernels::quantized::{ActivationBlock, GROUPS, Group, Quantized, QuantizedPanel};
+use crate::kernels::simd::{Bytes, Integers, Op, unrolled};
+use crate::kernels::tiles::{ActivationTile, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
 /// in the first-level cache.
@@ -28,25 +29,86 @@ macro_rules! with_codes {
     };
 }
 
-/// See [`super::Kernels::matmul_quantised`].
-#[inline(always)]
-pub(super) fn matmul<S: Integers>(simd: S, w: Quantised<'_>, x: &[RoundedBlock], rows: usize, y: &mut [f32]) {
-    let y = y.as_chunks_mut().0;
-    if rows == 1 {
-        let product = Product::new(simd.one_row(), w, x, rows);
-        return with_codes!(w.dtype, product.one_row::<_>(y));
+/// `y = w x` for quantized weights and activations.
+pub(crate) struct MatmulQuantized<'a> {
+    pub w: Quantized<'a>,
+    /// `[blocks][rows]`
+    pub x: &'a [ActivationBlock],
+    pub rows: usize,
+    /// `[panels][rows][16]`
+    pub y: &'a mut [f32],
+}
+
+impl Op for MatmulQuantized<'_> {
+    fn check(&self) {
+        check(self.w, self.rows, self.y);
+        let blocks = self.w.blocks() * self.rows;
+        assert_eq!(self.x.len(), blocks, "a block of activations for each block of inputs and row");
     }
-    let product = Product::new(simd, w, x, rows);
-    match S::STORED_ROWS {
-        2 if rows > S::ROWS => product.stored_rows::<2>(y),
-        4 if rows > S::ROWS => product.stored_rows::<4>(y),
-        _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
-        _ => {} // one row, see above
+
+    #[inline(always)]
+    fn run<S: Integers>(self, simd: S) {
+        let MatmulQuantized { w, x, rows, y } = self;
+        let y = y.as_chunks_mut().0;
+        if rows == 1 {
+            let product = QuantizedProduct::new(simd.one_row(), w, x, rows);
+            return with_codes!(w.dtype, product.one_row::<_>(y));
+        }
+        let product = QuantizedProduct::new(simd, w, x, rows);
+        match S::STORED_ROWS {
+            2 if rows > S::ROWS => product.stored_rows::<2>(y),
+            4 if rows > S::ROWS => product.stored_rows::<4>(y),
+            _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
+            _ => {} // one row, see above
+        }
     }
 }
 
+/// What [`MatmulQuantized`] computes, of activations in tiles.
+pub(crate) struct MatmulTiles<'a> {
+    pub w: Quantized<'a>,
+    /// `[rows/16, rounded up][blocks]`
+    pub x: &'a [ActivationTile],
+    pub rows: usize,
+    /// `[panels][rows][16]`
+    pub y: &'a mut [f32],
+}
+
+/// `y = w x` for quantized weights, rounded to bf16 times the scales of their rows, and activations rounded to bf16: see
+/// [`super::bf16`].
+pub(crate) struct MatmulRounded<'a> {
+    pub w: Quantized<'a>,
+    /// `[rows/16, rounded up][blocks]`
+    pub x: &'a [Tile],
+    pub rows: usize,
+    /// `[panels][rows][16]`
+    pub y: &'a mut [f32],
+}
+
+impl MatmulTiles<'_> {
+    pub(in crate::kernels) fn check(&self) {
+        check(self.w, self.rows, self.y);
+        check_tiles(self.w, self.rows, self.x.len());
+    }
+}
+
+impl MatmulRounded<'_> {
+    pub(in crate::kernels) fn check(&self) {
+        check(self.w, self.rows, self.y);
+        check_tiles(self.w, self.rows, self.x.len());
+    }
+}
+
+fn check(w: Quantized<'_>, rows: usize, y: &[f32]) {
+    assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
+}
+
+fn check_tiles(w: Quantized<'_>, rows: usize, tiles: usize) {
+    assert_eq!(tiles, w.blocks() * rows.div_ceil(LANES), "a tile for each block of inputs and 16 rows");
+}
+
 #[cfg(target_arch = "x86_64")]
-pub(super) mod tiles; // after the macro
+mod tiles; // after the macro
 
 /// How the codes of a block lie.
 trait Codes {
@@ -85,8 +147,8 @@ impl Codes for Q6 {
 
     #[inline(always)]
     fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
-        let upper = simd.down(simd.bytes(&block[4 + k / 2], part), 4 * (k % 2) as u32);
-        let upper = [simd.up(upper, 4), simd.up(upper, 2)];
+        let upper = simd.shift_right(simd.bytes(&block[4 + k / 2], part), 4 * (k % 2) as u32);
+        let upper = [simd.shift_left(upper, 4), simd.shift_left(upper, 2)];
         with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x30)
     }
 }
@@ -96,8 +158,8 @@ impl Codes for Q5 {
 
     #[inline(always)]
     fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
-        let upper = simd.down(simd.bytes(&block[4], part), 2 * k as u32);
-        let upper = [simd.up(upper, 4), simd.up(upper, 3)];
+        let upper = simd.shift_right(simd.bytes(&block[4], part), 2 * k as u32);
+        let upper = [simd.shift_left(upper, 4), simd.shift_left(upper, 3)];
         with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x10)
     }
 }
@@ -129,10 +191,13 @@ impl Codes for Q3 {
         k: usize,
         part: usize,
     ) -> [S::Bytes; 2] {
-        let lower = simd.down(simd.bytes(&block[k / 2], part), 4 * (k % 2) as u32);
-        let upper = simd.down(simd.bytes(&block[2], part), 2 * k as u32);
+        let lower = simd.shift_right(simd.bytes(&block[k / 2], part), 4 * (k % 2) as u32);
+        let upper = simd.shift_right(simd.bytes(&block[2], part), 2 * k as u32);
         let code = |lower, upper| simd.or(simd.and(lower, 3), simd.and(upper, 4));
-        let [first, second] = [code(lower, simd.up(upper, 2)), code(simd.down(lower, 2), simd.up(upper, 1))];
+        let [first, second] = [
+            code(lower, simd.shift_left(upper, 2)),
+            code(simd.shift_right(lower, 2), simd.shift_left(upper, 1)),
+        ];
         [simd.look_up(table, first), simd.look_up(table, second)]
     }
 }
@@ -141,7 +206,7 @@ impl Codes for Q3 {
 #[inline(always)]
 fn halves<S: Bytes>(simd: S, bytes: &Group, part: usize) -> [S::Bytes; 2] {
     let bytes = simd.bytes(bytes, part);
-    [simd.and(bytes, 15), simd.and(simd.down(bytes, 4), 15)]
+    [simd.and(bytes, 15), simd.and(simd.shift_right(bytes, 4), 15)]
 }
 
 /// The values of codes whose lower four bits are `lower`, and whose others are those of `upper` in `mask`: half of what
@@ -162,12 +227,12 @@ fn with_upper_bits<S: Integers>(
 
 /// `w x` for `x`: `[blocks][rows]`.
 #[derive(Clone, Copy)]
-struct Product<'a, S> {
+struct QuantizedProduct<'a, S> {
     simd: S,
-    w: Quantised<'a>,
+    w: Quantized<'a>,
     /// What codes stand for, with their offset where the set takes unsigned values.
     table: [u8; 16],
-    x: &'a [RoundedBlock],
+    x: &'a [ActivationBlock],
     rows: usize,
     /// Steps of eight inputs in a block: four, which the compiler must not know. Integers may be added up in any order,
     /// and it would do so from the last to the first, so that codes are read backwards, which no processor foresees, and
@@ -175,12 +240,12 @@ struct Product<'a, S> {
     steps: usize,
 }
 
-impl<'a, S: Integers> Product<'a, S> {
+impl<'a, S: Integers> QuantizedProduct<'a, S> {
     #[inline(always)]
-    fn new(simd: S, w: Quantised<'a>, x: &'a [RoundedBlock], rows: usize) -> Product<'a, S> {
+    fn new(simd: S, w: Quantized<'a>, x: &'a [ActivationBlock], rows: usize) -> QuantizedProduct<'a, S> {
         let offset = if S::UNSIGNED { OFFSET } else { 0 };
         let table = w.table.map(|value| value.cast_unsigned().wrapping_add(offset));
-        Product { simd, w, table, x, rows, steps: black_box(GROUPS / 2) }
+        QuantizedProduct { simd, w, table, x, rows, steps: black_box(GROUPS / 2) }
     }
 
     /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
@@ -220,8 +285,8 @@ impl<'a, S: Integers> Product<'a, S> {
         let together = if S::ROWS == 8 && self.rows <= 3 { 2 } else { 1 };
         for (i, y) in y.chunks_mut(together * self.rows).enumerate() {
             match (self.rows, y.len() / self.rows) {
-                (2, 2) => self.row_block::<C, 2, 2>(i * together, 0, y),
-                (3, 2) => self.row_block::<C, 3, 2>(i * together, 0, y),
+                (2, 2) => self.row_tile::<C, 2, 2>(i * together, 0, y),
+                (3, 2) => self.row_tile::<C, 3, 2>(i * together, 0, y),
                 _ => self.panel::<C>(i * together, y),
             }
         }
@@ -241,16 +306,16 @@ impl<'a, S: Integers> Product<'a, S> {
             };
             if S::ROWS == 8 {
                 match rows {
-                    8 => self.row_block::<C, 8, 1>(index, first, y),
-                    6 => self.row_block::<C, 6, 1>(index, first, y),
-                    4 => self.row_block::<C, 4, 1>(index, first, y),
+                    8 => self.row_tile::<C, 8, 1>(index, first, y),
+                    6 => self.row_tile::<C, 6, 1>(index, first, y),
+                    4 => self.row_tile::<C, 4, 1>(index, first, y),
                     _ => {}
                 }
             }
             match rows {
-                3 => self.row_block::<C, 3, 1>(index, first, y),
-                2 => self.row_block::<C, 2, 1>(index, first, y),
-                1 => self.row_block::<C, 1, 1>(index, first, y),
+                3 => self.row_tile::<C, 3, 1>(index, first, y),
+                2 => self.row_tile::<C, 2, 1>(index, first, y),
+                1 => self.row_tile::<C, 1, 1>(index, first, y),
                 _ => {}
             }
             first += rows;
@@ -259,7 +324,7 @@ impl<'a, S: Integers> Product<'a, S> {
 
     /// `R` rows from `row` on of the `W` panels from `first` on: `y`: `[W][rows][16]`.
     #[inline(always)]
-    fn row_block<C: Codes, const R: usize, const W: usize>(
+    fn row_tile<C: Codes, const R: usize, const W: usize>(
         &self,
         first: usize,
         row: usize,
@@ -279,7 +344,7 @@ impl<'a, S: Integers> Product<'a, S> {
 
     /// The sums of blocks times the scales of a panel's rows.
     #[inline(always)]
-    fn store(&self, panel: &QuantisedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
+    fn store(&self, panel: &QuantizedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
         self.simd.store(self.simd.mul(sums, self.simd.load(&panel.row_scales())), y);
     }
 
@@ -288,9 +353,9 @@ impl<'a, S: Integers> Product<'a, S> {
     #[inline(always)]
     fn block<C: Codes, const R: usize, const W: usize>(
         &self,
-        panels: &[QuantisedPanel<'_>; W],
+        panels: &[QuantizedPanel<'_>; W],
         block: usize,
-        x: &[RoundedBlock; R],
+        x: &[ActivationBlock; R],
         sums: &mut [[S::Lanes; W]; R],
     ) {
         let simd = self.simd;
@@ -329,7 +394,7 @@ impl<'a, S: Integers> Product<'a, S> {
         codes: &[&[Group]; W],
         k: usize,
         part: usize,
-        x: &[RoundedBlock; R],
+        x: &[ActivationBlock; R],
         sums: &mut [[S::Sums; W]; R],
     ) {
         let simd = self.simd;
@@ -357,10 +422,10 @@ impl<'a, S: Integers> Product<'a, S> {
             for start in (0..self.w.blocks()).step_by(DEPTH) {
                 let values = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
                 with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
-                let blocks = self.rows.div_ceil(R);
-                for block in 0..blocks {
-                    let (first, end) = (self.rows * block / blocks, self.rows * (block + 1) / blocks);
-                    self.stored_block::<R>(&panel, start, values, first, end - first, y);
+                let tiles = self.rows.div_ceil(R);
+                for tile in 0..tiles {
+                    let (first, end) = (self.rows * tile / tiles, self.rows * (tile + 1) / tiles);
+                    self.stored_tile::<R>(&panel, start, values, first, end - first, y);
                 }
             }
             y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
@@ -371,7 +436,7 @@ impl<'a, S: Integers> Product<'a, S> {
     #[inline(always)]
     fn take_apart<C: Codes>(
         &self,
-        panel: &QuantisedPanel<'_>,
+        panel: &QuantizedPanel<'_>,
         start: usize,
         blocks: &mut [[S::Stored; GROUPS]],
     ) {
@@ -389,9 +454,9 @@ impl<'a, S: Integers> Product<'a, S> {
 
     /// Adds what the values of the blocks from `start` on give to the `rows` rows from `first` on, at most `R`.
     #[inline(always)]
-    fn stored_block<const R: usize>(
+    fn stored_tile<const R: usize>(
         &self,
-        panel: &QuantisedPanel<'_>,
+        panel: &QuantizedPanel<'_>,
         start: usize,
         values: &[[S::Stored; GROUPS]],
         first: usize,
@@ -410,7 +475,7 @@ impl<'a, S: Integers> Product<'a, S> {
     #[inline(always)]
     fn stored<const R: usize>(
         &self,
-        panel: &QuantisedPanel<'_>,
+        panel: &QuantizedPanel<'_>,
         start: usize,
         values: &[[S::Stored; GROUPS]],
         first: usize,

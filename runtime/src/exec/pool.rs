@@ -15,13 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// More rounds where `spin_loop` does not make the processor pause, in WebAssembly: a round takes some nanoseconds there, and the page
-/// some 100 µs between a token and the next, for which parking would cost more than it saves.
-const ROUNDS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 1 };
-/// Rounds a worker spins before it parks: natively around 100 µs, longer than what lies between two steps of a token.
-const SPINS_BEFORE_PARKING: u32 = 5_000 * ROUNDS_PER_PAUSE;
-/// Rounds the caller spins for the last task before it lets other threads run.
-const SPINS_BEFORE_YIELDING: u32 = 10_000 * ROUNDS_PER_PAUSE;
+/// More iterations where `spin_loop` does not make the processor pause, in WebAssembly: one takes some nanoseconds there, and the
+/// page some 100 µs between a token and the next, for which parking would cost more than it saves.
+const ITERATIONS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 1 };
+/// Iterations that a worker spins before it parks: natively around 100 µs, longer than what lies between two steps of a token.
+const SPINS_BEFORE_PARKING: u32 = 5_000 * ITERATIONS_PER_PAUSE;
+/// Iterations that the caller spins for the last task before it lets other threads run.
+const SPINS_BEFORE_YIELDING: u32 = 10_000 * ITERATIONS_PER_PAUSE;
 
 /// What a worker thread does: it ends when its session does.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -270,7 +270,7 @@ fn memory_size() -> usize {
 
 /// Has this thread know of all memory, where another knows of more. V8 up to September 2026 checks some accesses against
 /// what the thread knew when it last looked, and a thread that spins does not look: copies, and atomics in code that is not yet
-/// optimised, would trap. (V8's issues 529880019 and 533026477)
+/// optimized, would trap. (V8's issues 529880019 and 533026477)
 fn learn_of_growth(size: usize) {
     #[cfg(target_arch = "wasm32")]
     if memory_size() < size {
@@ -299,7 +299,7 @@ impl<T> Base<T> {
     /// They lie inside the slice, which is exclusively borrowed for `'a`, and no other call's units overlap them.
     #[allow(clippy::mut_from_ref)] // the contract above is what makes the slices exclusive
     unsafe fn run<'a>(&self, first: usize, end: usize, unit: usize) -> &'a mut [T] {
-        // SAFETY: inside the slice, initialised and exclusive by the contract above.
+        // SAFETY: inside the slice, initialized and exclusive by the contract above.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(first * unit), (end - first) * unit) }
     }
 }

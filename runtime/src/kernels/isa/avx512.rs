@@ -2,17 +2,18 @@
 
 use std::arch::x86_64::*;
 
-use super::quantised::Group;
-use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
-use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
+use crate::kernels::LANES;
+use crate::kernels::half::{Bf16Pair, F16};
+use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
-/// four bytes, which multiply two parts of 12-bit activations as they are, where words have to be made of the bytes first.
+/// four bytes, which multiply two parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512<const VNNI: bool>(());
+pub(in crate::kernels) struct Avx512<const VNNI: bool>(());
 
 impl Avx512<false> {
-    pub(super) fn detect() -> Option<Self> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
         let has_all = is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -23,26 +24,26 @@ impl Avx512<false> {
 }
 
 impl Avx512<true> {
-    pub(super) fn detect() -> Option<Self> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
         let Avx512(()) = Avx512::<false>::detect()?;
         is_x86_feature_detected!("avx512vnni").then_some(Avx512(()))
     }
 
     /// The same without VNNI.
-    pub(super) fn plain(self) -> Avx512<false> {
+    pub(in crate::kernels) fn plain(self) -> Avx512<false> {
         Avx512(())
     }
 
     /// Has the processor read what will be needed soon.
     #[inline(always)]
-    pub(super) fn prefetch(self, bytes: &Group) {
+    pub(in crate::kernels) fn prefetch(self, bytes: &Group) {
         // SAFETY: see below; it changes nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
     #[inline(always)]
-    pub(super) fn store_bf16(self, bytes: __m512i, to: &mut [[Bf16Pair; LANES]; 2]) {
+    pub(in crate::kernels) fn store_bf16(self, bytes: __m512i, to: &mut [[Bf16Pair; LANES]; 2]) {
         let floats = self.floats(bytes);
         for (&[first, second], to) in floats.as_chunks().0.iter().zip(to) {
             // SAFETY: see below. What a byte is as f32 has no bits past those of bf16.
@@ -55,7 +56,12 @@ impl Avx512<true> {
 
     /// The same times `scales`, one for each output, rounded to the nearest bf16, ties to even.
     #[inline(always)]
-    pub(super) fn store_scaled_bf16(self, bytes: __m512i, scales: __m512, to: &mut [[Bf16Pair; LANES]; 2]) {
+    pub(in crate::kernels) fn store_scaled_bf16(
+        self,
+        bytes: __m512i,
+        scales: __m512,
+        to: &mut [[Bf16Pair; LANES]; 2],
+    ) {
         let round = |float| {
             // SAFETY: see below. Half of the last place of bf16 is added, or a bit less where that is even.
             unsafe {
@@ -91,8 +97,8 @@ impl Avx512<true> {
     }
 }
 
-entries!(Avx512<false>, "fma,avx512f,avx512bw,avx512dq,avx512vl");
-entries!(Avx512<true>, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+entry!(Avx512<false>, "fma,avx512f,avx512bw,avx512dq,avx512vl");
+entry!(Avx512<true>, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches an array of 16 elements.
@@ -101,7 +107,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
     /// 24 sums, two registers of weights and one of input: enough chains to hide the latency of the two multipliers, and
     /// only 14 loads for 24 multiplications.
-    const BLOCK: Block = Block::Rows12Panels2;
+    const REGISTER_TILE: RegisterTile = RegisterTile::Rows12Panels2;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
 
@@ -178,13 +184,13 @@ impl<const VNNI: bool> Bytes for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    fn up(self, bytes: __m512i, n: u32) -> __m512i {
+    fn shift_left(self, bytes: __m512i, n: u32) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_sll_epi16(bytes, _mm_cvtsi32_si128(n as i32)) }
     }
 
     #[inline(always)]
-    fn down(self, bytes: __m512i, n: u32) -> __m512i {
+    fn shift_right(self, bytes: __m512i, n: u32) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_srl_epi16(bytes, _mm_cvtsi32_si128(n as i32)) }
     }
@@ -213,7 +219,7 @@ impl<const VNNI: bool> Bytes for Avx512<VNNI> {
 
 // SAFETY of every `unsafe` below: as above.
 impl Integers for Avx512<false> {
-    const ENCODING: Encoding = Encoding::Words;
+    const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 0;
@@ -256,15 +262,15 @@ impl Integers for Avx512<false> {
     }
 
     #[inline(always)]
-    fn sums(self, _: &RoundedBlock) -> __m512i {
+    fn sums(self, _: &ActivationBlock) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_setzero_si512() }
     }
 
     #[inline(always)]
-    fn add_products(self, sums: __m512i, words: __m512i, x: i32, _: usize) -> __m512i {
+    fn add_products(self, sums: __m512i, factors: __m512i, x: i32, _: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(words, _mm512_set1_epi32(x))) }
+        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(factors, _mm512_set1_epi32(x))) }
     }
 
     #[inline(always)]
@@ -276,7 +282,7 @@ impl Integers for Avx512<false> {
 
 // SAFETY of every `unsafe` below: as above.
 impl Integers for Avx512<true> {
-    const ENCODING: Encoding = Encoding::Bytes;
+    const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = true;
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 0;
@@ -311,7 +317,7 @@ impl Integers for Avx512<true> {
     }
 
     #[inline(always)]
-    fn sums(self, x: &RoundedBlock) -> [__m512i; 2] {
+    fn sums(self, x: &ActivationBlock) -> [__m512i; 2] {
         // SAFETY: see above.
         unsafe { [_mm512_set1_epi32(x.minus_sum), _mm512_setzero_si512()] }
     }

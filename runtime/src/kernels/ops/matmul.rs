@@ -1,36 +1,55 @@
 //! The matrix product over panels, once for all instruction sets: which sums stay in registers, and in what order the
-//! weights are read. Whatever the blocking, each sum is one chain over the inputs in ascending order.
+//! weights are read. Whatever the register tiles, each sum is one chain over the inputs in ascending order.
 
-use super::simd::{Block, Simd, unrolled};
-use super::{Element, LANES};
+use crate::kernels::LANES;
+use crate::kernels::panels::Element;
+use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 256;
 
-/// See [`super::Kernels::matmul`].
-#[inline(always)]
-pub(super) fn matmul<S: Simd, E: Element>(
-    simd: S,
-    w: &[E],
-    inputs: usize,
-    x: &[f32],
-    rows: usize,
-    y: &mut [f32],
-    accumulate: bool,
-) {
-    let product = Product { simd, inputs, x: x.as_chunks().0, rows, accumulate };
-    let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
-    match (rows, S::BLOCK) {
-        (1, _) => product.one_row(w, y),
-        (_, Block::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
-        (_, Block::Rows6) => product.rows::<E, 6, 1>(w, y),
-        (_, Block::Rows2) => product.rows::<E, 2, 1>(w, y),
+/// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
+pub(crate) struct Matmul<'a, E> {
+    /// `[panels][inputs / INPUTS][16]`
+    pub w: &'a [E],
+    pub inputs: usize,
+    /// `[inputs/16, rounded up][rows][16]`
+    pub x: &'a [f32],
+    pub rows: usize,
+    /// `[panels][rows][16]`
+    pub y: &'a mut [f32],
+    pub accumulate: bool,
+}
+
+impl<E: Element> Op for Matmul<'_, E> {
+    fn check(&self) {
+        let panels = self.w.len() / (self.inputs / E::INPUTS * LANES);
+        assert_eq!(
+            panels,
+            self.y.len() / (self.rows * LANES),
+            "one panel of weights for each panel of output"
+        );
+        let padded = self.inputs.next_multiple_of(LANES);
+        assert!(self.x.len() >= padded * self.rows, "a value for each input of each row");
+    }
+
+    #[inline(always)]
+    fn run<S: Integers>(self, simd: S) {
+        let Matmul { w, inputs, x, rows, y, accumulate } = self;
+        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, accumulate };
+        let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
+        match (rows, S::REGISTER_TILE) {
+            (1, _) => product.one_row(w, y),
+            (_, RegisterTile::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
+            (_, RegisterTile::Rows6) => product.rows::<E, 6, 1>(w, y),
+            (_, RegisterTile::Rows2) => product.rows::<E, 2, 1>(w, y),
+        }
     }
 }
 
 /// `w x` for activations `x`, `[inputs/16, rounded up][rows][16]`.
 #[derive(Clone, Copy)]
-struct Product<'a, S> {
+struct FloatProduct<'a, S> {
     simd: S,
     inputs: usize,
     x: &'a [[f32; LANES]],
@@ -39,7 +58,7 @@ struct Product<'a, S> {
     accumulate: bool,
 }
 
-impl<S: Simd> Product<'_, S> {
+impl<S: Simd> FloatProduct<'_, S> {
     /// Every weight is used once: several runs of panels are read side by side, each from its start to its end.
     #[inline(always)]
     fn one_row<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
@@ -63,7 +82,7 @@ impl<S: Simd> Product<'_, S> {
                 panels[p] = &w[(first + p * run) * self.depth::<E>()..][..self.depth::<E>()];
                 sums[p] = y[first + p * run];
             }
-            self.block::<E, 1, P>(panels, 0, &mut sums);
+            self.register_tile::<E, 1, P>(panels, 0, &mut sums);
             for p in 0..P {
                 y[first + p * run] = sums[p];
             }
@@ -71,7 +90,7 @@ impl<S: Simd> Product<'_, S> {
         P * run
     }
 
-    /// Blocks of at most `R` rows and `P` panels.
+    /// Register tiles of at most `R` rows and `P` panels.
     #[inline(always)]
     fn rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
         if self.rows > R {
@@ -91,14 +110,14 @@ impl<S: Simd> Product<'_, S> {
         let (w, last) = w.split_at(together * self.depth::<E>());
         let (y, last_y) = y.split_at_mut(together * self.rows);
         for (w, y) in w.chunks_exact(P * self.depth::<E>()).zip(y.chunks_exact_mut(P * self.rows)) {
-            self.row_block::<E, R, P>(self.panels(w), 0, self.rows, y);
+            self.row_tile::<E, R, P>(self.panels(w), 0, self.rows, y);
         }
         for (w, y) in last.chunks_exact(self.depth::<E>()).zip(last_y.chunks_exact_mut(self.rows)) {
-            self.row_block::<E, R, 1>(self.panels(w), 0, self.rows, y);
+            self.row_tile::<E, R, 1>(self.panels(w), 0, self.rows, y);
         }
     }
 
-    /// `DEPTH` inputs at a time, whose weights are read for one block of rows after the other.
+    /// `DEPTH` inputs at a time, whose weights are read for one register tile of rows after the other.
     #[inline(always)]
     fn many_rows<E: Element, const R: usize, const P: usize>(
         &self,
@@ -109,7 +128,7 @@ impl<S: Simd> Product<'_, S> {
         let depth = self.depth::<E>();
         for (w, y) in w.chunks(P * depth).zip(y.chunks_mut(P * self.rows)) {
             for start in (0..self.inputs).step_by(DEPTH) {
-                let part = Product {
+                let part = FloatProduct {
                     inputs: DEPTH.min(self.inputs - start),
                     x: &self.x[start / LANES * self.rows..],
                     accumulate: self.accumulate || start > 0,
@@ -118,36 +137,36 @@ impl<S: Simd> Product<'_, S> {
                 let panel = |p: usize| &w[p * depth + start / E::INPUTS..][..part.depth::<E>()];
                 if S::WIDENS {
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
-                        part.row_blocks::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], y);
+                        part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], y);
                     }
                 } else if y.len() == P * self.rows {
                     let mut panels = [panel(0); P];
                     unrolled!(p < P of 4 => { panels[p] = panel(p) });
-                    part.row_blocks::<E, R, P>(panels, y);
+                    part.row_tiles::<E, R, P>(panels, y);
                 } else {
-                    part.row_blocks::<E, R, 1>([panel(0)], y);
+                    part.row_tiles::<E, R, 1>([panel(0)], y);
                 }
             }
         }
     }
 
-    /// All rows of `P` panels, in blocks of at most `R` that are as equal as can be.
+    /// All rows of `P` panels, in register tiles of at most `R` that are as equal as can be.
     #[inline(always)]
-    fn row_blocks<E: Element, const R: usize, const P: usize>(
+    fn row_tiles<E: Element, const R: usize, const P: usize>(
         &self,
         panels: [&[[E; LANES]]; P],
         y: &mut [[f32; LANES]],
     ) {
-        let blocks = self.rows.div_ceil(R);
-        for block in 0..blocks {
-            let (first, end) = (self.rows * block / blocks, self.rows * (block + 1) / blocks);
-            self.row_block::<E, R, P>(panels, first, end - first, y);
+        let tiles = self.rows.div_ceil(R);
+        for tile in 0..tiles {
+            let (first, end) = (self.rows * tile / tiles, self.rows * (tile + 1) / tiles);
+            self.row_tile::<E, R, P>(panels, first, end - first, y);
         }
     }
 
     /// The `rows` rows from `first` on, at most `R`, of `P` panels.
     #[inline(always)]
-    fn row_block<E: Element, const R: usize, const P: usize>(
+    fn row_tile<E: Element, const R: usize, const P: usize>(
         &self,
         panels: [&[[E; LANES]]; P],
         first: usize,
@@ -156,33 +175,33 @@ impl<S: Simd> Product<'_, S> {
     ) {
         if R > 6 {
             match rows {
-                12 => return self.block::<E, 12, P>(panels, first, y),
-                11 => return self.block::<E, 11, P>(panels, first, y),
-                10 => return self.block::<E, 10, P>(panels, first, y),
-                9 => return self.block::<E, 9, P>(panels, first, y),
-                8 => return self.block::<E, 8, P>(panels, first, y),
-                7 => return self.block::<E, 7, P>(panels, first, y),
+                12 => return self.register_tile::<E, 12, P>(panels, first, y),
+                11 => return self.register_tile::<E, 11, P>(panels, first, y),
+                10 => return self.register_tile::<E, 10, P>(panels, first, y),
+                9 => return self.register_tile::<E, 9, P>(panels, first, y),
+                8 => return self.register_tile::<E, 8, P>(panels, first, y),
+                7 => return self.register_tile::<E, 7, P>(panels, first, y),
                 _ => {}
             }
         }
         if R > 2 {
             match rows {
-                6 => return self.block::<E, 6, P>(panels, first, y),
-                5 => return self.block::<E, 5, P>(panels, first, y),
-                4 => return self.block::<E, 4, P>(panels, first, y),
-                3 => return self.block::<E, 3, P>(panels, first, y),
+                6 => return self.register_tile::<E, 6, P>(panels, first, y),
+                5 => return self.register_tile::<E, 5, P>(panels, first, y),
+                4 => return self.register_tile::<E, 4, P>(panels, first, y),
+                3 => return self.register_tile::<E, 3, P>(panels, first, y),
                 _ => {}
             }
         }
         match rows {
-            2 => self.block::<E, 2, P>(panels, first, y),
-            _ => self.block::<E, 1, P>(panels, first, y),
+            2 => self.register_tile::<E, 2, P>(panels, first, y),
+            _ => self.register_tile::<E, 1, P>(panels, first, y),
         }
     }
 
     /// The `R` rows from `first` on of `P` panels: `y`: `[P][rows][16]`.
     #[inline(always)]
-    fn block<E: Element, const R: usize, const P: usize>(
+    fn register_tile<E: Element, const R: usize, const P: usize>(
         &self,
         panels: [&[[E; LANES]]; P],
         first: usize,

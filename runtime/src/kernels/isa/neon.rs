@@ -4,21 +4,22 @@ use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 use std::array;
 
-use super::quantised::Group;
-use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
-use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
+use crate::kernels::LANES;
+use crate::kernels::half::{Bf16Pair, F16};
+use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has NEON.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Neon(());
+pub(in crate::kernels) struct Neon(());
 
 impl Neon {
-    pub(super) fn detect() -> Option<Neon> {
+    pub(in crate::kernels) fn detect() -> Option<Neon> {
         is_aarch64_feature_detected!("neon").then_some(Neon(()))
     }
 }
 
-entries!(Neon, "neon");
+entry!(Neon, "neon");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 4 elements of an array of 16, from 0, 4, 8 or 12.
@@ -26,7 +27,7 @@ impl Simd for Neon {
     type Lanes = [float32x4_t; 4];
 
     /// 24 sums, four registers of weights and one of input are 29 of the 32 registers.
-    const BLOCK: Block = Block::Rows6;
+    const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
     const WIDENS: bool = true;
     const STREAMS: usize = 4;
 
@@ -121,13 +122,13 @@ impl Bytes for Neon {
     }
 
     #[inline(always)]
-    fn up(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
+    fn shift_left(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vshlq_u8(bytes[i], vdupq_n_s8(n as i8)) })
     }
 
     #[inline(always)]
-    fn down(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
+    fn shift_right(self, bytes: [uint8x16_t; 4], n: u32) -> [uint8x16_t; 4] {
         // SAFETY: see above.
         array::from_fn(|i| unsafe { vshlq_u8(bytes[i], vdupq_n_s8(-(n as i8))) })
     }
@@ -164,7 +165,7 @@ impl Bytes for Neon {
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48.
 impl Integers for Neon {
-    const ENCODING: Encoding = Encoding::Words;
+    const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 2;
@@ -203,27 +204,27 @@ impl Integers for Neon {
     #[inline(always)]
     fn store_factors(self, values: [uint8x16_t; 4], to: &mut [[[i16; 2]; LANES]; 2], _: usize) {
         for (half, to) in to.iter_mut().enumerate() {
-            for (words, to) in self.factors(values, half).into_iter().zip(to.as_chunks_mut::<4>().0) {
+            for (factors, to) in self.factors(values, half).into_iter().zip(to.as_chunks_mut::<4>().0) {
                 // SAFETY: see above.
-                unsafe { vst1q_s16(to.as_mut_ptr().cast(), words) }
+                unsafe { vst1q_s16(to.as_mut_ptr().cast(), factors) }
             }
         }
     }
 
     #[inline(always)]
-    fn sums(self, _: &RoundedBlock) -> [int32x4_t; 8] {
+    fn sums(self, _: &ActivationBlock) -> [int32x4_t; 8] {
         // SAFETY: see above.
         unsafe { [vdupq_n_s32(0); 8] }
     }
 
     #[inline(always)]
-    fn add_products(self, sums: [int32x4_t; 8], words: [int16x8_t; 4], x: i32, _: usize) -> [int32x4_t; 8] {
+    fn add_products(self, sums: [int32x4_t; 8], factors: [int16x8_t; 4], x: i32, _: usize) -> [int32x4_t; 8] {
         // SAFETY: see above.
         unsafe {
             let x = vreinterpretq_s16_s32(vdupq_n_s32(x));
             array::from_fn(|i| match i % 2 {
-                0 => vmlal_s16(sums[i], vget_low_s16(words[i / 2]), vget_low_s16(x)),
-                _ => vmlal_high_s16(sums[i], words[i / 2], x),
+                0 => vmlal_s16(sums[i], vget_low_s16(factors[i / 2]), vget_low_s16(x)),
+                _ => vmlal_high_s16(sums[i], factors[i / 2], x),
             })
         }
     }

@@ -2,16 +2,17 @@
 
 use std::arch::x86_64::*;
 
-use super::quantised::Group;
-use super::simd::{Block, Bytes, Encoding, Integers, Simd, entries};
-use super::{Bf16Pair, F16, LANES, Quantised, RoundedBlock};
+use crate::kernels::LANES;
+use crate::kernels::half::{Bf16Pair, F16};
+use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2(());
+pub(in crate::kernels) struct Avx2(());
 
 impl Avx2 {
-    pub(super) fn detect() -> Option<Avx2> {
+    pub(in crate::kernels) fn detect() -> Option<Avx2> {
         let has_all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
@@ -19,7 +20,7 @@ impl Avx2 {
     }
 }
 
-entries!(Avx2, "avx2,fma,f16c");
+entry!(Avx2, "avx2,fma,f16c");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 8 elements of an array of 16, from its start or its middle.
@@ -27,7 +28,7 @@ impl Simd for Avx2 {
     type Lanes = [__m256; 2];
 
     /// 12 sums, two registers of weights and one of input are 15 of the 16 registers.
-    const BLOCK: Block = Block::Rows6;
+    const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
 
@@ -122,7 +123,7 @@ impl Bytes for Avx2 {
     }
 
     #[inline(always)]
-    fn up(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
+    fn shift_left(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe {
             let n = _mm_cvtsi32_si128(n as i32);
@@ -131,7 +132,7 @@ impl Bytes for Avx2 {
     }
 
     #[inline(always)]
-    fn down(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
+    fn shift_right(self, bytes: [__m256i; 2], n: u32) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe {
             let n = _mm_cvtsi32_si128(n as i32);
@@ -170,9 +171,9 @@ impl Bytes for Avx2 {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 32 bytes of 64, from their start or their middle.
-/// Values are multiplied as words: the instruction for bytes adds two products in 16 bits, and so takes more steps.
+/// Values are multiplied as i16: the instruction for bytes adds two products in 16 bits, and so takes more steps.
 impl Integers for Avx2 {
-    const ENCODING: Encoding = Encoding::Words;
+    const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 3;
     const STORED_ROWS: usize = 4;
@@ -211,29 +212,29 @@ impl Integers for Avx2 {
     #[inline(always)]
     fn store_factors(self, values: [__m256i; 2], to: &mut [[[i16; 2]; LANES]; 2], _: usize) {
         for (half, to) in to.iter_mut().enumerate() {
-            let words = self.factors(values, half);
+            let factors = self.factors(values, half);
             // SAFETY: see above.
             unsafe {
-                _mm256_storeu_si256(to.as_mut_ptr().cast(), words[0]);
-                _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), words[1]);
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), factors[0]);
+                _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), factors[1]);
             }
         }
     }
 
     #[inline(always)]
-    fn sums(self, _: &RoundedBlock) -> [__m256i; 2] {
+    fn sums(self, _: &ActivationBlock) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe { [_mm256_setzero_si256(); 2] }
     }
 
     #[inline(always)]
-    fn add_products(self, sums: [__m256i; 2], words: [__m256i; 2], x: i32, _: usize) -> [__m256i; 2] {
+    fn add_products(self, sums: [__m256i; 2], factors: [__m256i; 2], x: i32, _: usize) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe {
             let x = _mm256_set1_epi32(x);
             [
-                _mm256_add_epi32(sums[0], _mm256_madd_epi16(words[0], x)),
-                _mm256_add_epi32(sums[1], _mm256_madd_epi16(words[1], x)),
+                _mm256_add_epi32(sums[0], _mm256_madd_epi16(factors[0], x)),
+                _mm256_add_epi32(sums[1], _mm256_madd_epi16(factors[1], x)),
             ]
         }
     }

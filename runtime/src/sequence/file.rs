@@ -1,7 +1,7 @@
-//! A session in a file, so that a long beginning costs nothing the next time.
+//! A sequence in a file, so that a long beginning costs nothing the next time.
 //!
-//! The file is a header of 64 bytes, the tokens, the CRC-32 of each block of the cache, the SHA-256 of all that so far,
-//! and the blocks. All integers are little-endian.
+//! The file is a header of 64 bytes, the tokens, the CRC-32 of each KV block, the SHA-256 of all that so far,
+//! and the KV blocks. All integers are little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | 8 | 4 | version of this layout, 1 |
 //! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16 |
 //! | 16 | 4 | tokens |
-//! | 20 | 4 | 1 if tokens were forgotten after the first block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
+//! | 20 | 4 | 1 if tokens were forgotten after the first KV block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
 //! | 24 | 4 | 1 if a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)), else 0 |
 //! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 //!
-//! Where tokens were forgotten there are more than the first block holds, 256, and where some were rounded there is one at
+//! Where tokens were forgotten there are more than the first KV block holds, 256, and where some were rounded there is one at
 //! least.
 
 use std::fs::{self, File};
@@ -24,11 +24,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use super::Session;
+use super::kv_cache::{BlockSum, KvDtype};
+use super::{Overflow, Sequence, to_end_of_block};
 use crate::error::{Error, Result};
-use crate::model::{BlockSum, Fast, KvDtype, Overflow};
+use crate::exec::{ExecContext, Fast};
+use crate::format::Config;
 
-/// How often this process saved a session: so that no two write the same temporary file.
+/// What a file begins with.
+pub(crate) const MAGIC: [u8; 8] = *b"SMOLKV\r\n";
+
+/// How often this process saved a sequence: so that no two write the same temporary file.
 static SAVES: AtomicU64 = AtomicU64::new(0);
 
 const VERSION: u32 = 1;
@@ -36,17 +41,27 @@ const HEADER_LEN: usize = 64;
 const SUM_LEN: usize = size_of::<BlockSum>();
 const HASH_LEN: usize = 32;
 
-impl Session {
-    /// What a file that [`Session::save`] wrote begins with.
-    pub const SAVED_MAGIC: [u8; 8] = *b"SMOLKV\r\n";
+/// Whose sequence it is: what a file has to agree with.
+pub(crate) struct Owner<'a> {
+    /// The hash in the header of the model's blob.
+    pub blob: &'a [u8; HASH_LEN],
+    pub config: &'a Config,
+    pub fast: Fast,
+}
 
-    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first. Nobody else may
-    /// read it: the tokens in it are somebody's text.
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+/// Tells whether [`Sequence::save`] could write to `path` now, as far as that can be known before.
+pub(crate) fn check_save(path: &Path) -> io::Result<()> {
+    let temporary = beside(&target(path)?);
+    create(&temporary)?;
+    fs::remove_file(&temporary)
+}
+
+impl Sequence {
+    /// Writes the sequence to `path`, beside which a temporary file is written first.
+    pub(crate) fn save(&self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> Result<()> {
         let result = target(path).and_then(|target| {
             let temporary = beside(&target);
-            let result = self.write(&temporary).and_then(|()| fs::rename(&temporary, &target));
+            let result = self.write(exec, owner, &temporary).and_then(|()| fs::rename(&temporary, &target));
             result.inspect_err(|_| {
                 let _ = fs::remove_file(&temporary); // where even that fails, the first error is the one to tell
             })
@@ -54,21 +69,9 @@ impl Session {
         result.map_err(|source| Error::Io { path: path.into(), source })
     }
 
-    /// Tells whether [`Session::save`] could write to `path` now, as far as that can be known before.
-    pub fn check_save(path: impl AsRef<Path>) -> io::Result<()> {
-        let temporary = beside(&target(path.as_ref())?);
-        create(&temporary)?;
-        fs::remove_file(&temporary)
-    }
-
-    /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
-    /// the same way; what a session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) is for sessions that
-    /// were asked to be fast too. After an error the sequence is empty.
-    ///
-    /// [`Session::keep_common_prefix`] then tells which tokens of a prompt are still to be fed.
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let result = self.read(path);
+    /// Makes the sequence the one in the file at `path`. After an error it is empty.
+    pub(crate) fn load(&mut self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> Result<()> {
+        let result = self.read(exec, owner, path);
         if result.is_err() {
             self.truncate(0);
         }
@@ -79,31 +82,32 @@ impl Session {
         })
     }
 
-    fn write(&mut self, path: &Path) -> io::Result<()> {
-        let mut head = self.header().to_vec();
-        head.extend(self.tokens().iter().flat_map(|id| id.to_le_bytes()));
-        head.extend(self.forward.sum_cache().iter().flat_map(|sum| sum.to_le_bytes()));
+    fn write(&self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> io::Result<()> {
+        let positions = self.position();
+        let mut head = self.header(owner).to_vec();
+        head.extend(self.tokens.iter().flat_map(|id| id.to_le_bytes()));
+        head.extend(self.cache.sums(exec, positions).iter().flat_map(|sum| sum.to_le_bytes()));
         let hash = Sha256::digest(&head);
         head.extend(hash);
         let mut file = BufWriter::new(create(path)?);
         file.write_all(&head)?;
-        self.forward.write_cache(&mut file)?;
+        self.cache.write(positions, &mut file)?;
         file.into_inner()?.sync_all()
     }
 
-    fn header(&self) -> [u8; HEADER_LEN] {
+    fn header(&self, owner: &Owner<'_>) -> [u8; HEADER_LEN] {
         let mut header = [0; HEADER_LEN];
-        header[..8].copy_from_slice(&Session::SAVED_MAGIC);
+        header[..8].copy_from_slice(&MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        header[12..16].copy_from_slice(&dtype_code(self.forward.kv_dtype()).to_le_bytes());
+        header[12..16].copy_from_slice(&dtype_code(self.cache.dtype()).to_le_bytes());
         header[16..20].copy_from_slice(&(self.position() as u32).to_le_bytes());
-        header[20..24].copy_from_slice(&u32::from(self.forward.has_gap()).to_le_bytes());
-        header[24..28].copy_from_slice(&u32::from(self.forward.is_rounded()).to_le_bytes());
-        header[32..].copy_from_slice(&self.model().layout().header.directory_sha256);
+        header[20..24].copy_from_slice(&u32::from(self.has_gap).to_le_bytes());
+        header[24..28].copy_from_slice(&u32::from(self.is_rounded).to_le_bytes());
+        header[32..].copy_from_slice(owner.blob);
         header
     }
 
-    fn read(&mut self, path: &Path) -> Checked<()> {
+    fn read(&mut self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> Checked<()> {
         if !fs::metadata(path)?.is_file() {
             return Err(content("expected a regular file".into()));
         }
@@ -114,10 +118,10 @@ impl Session {
         }
         let mut head = vec![0; HEADER_LEN];
         file.read_exact(&mut head)?;
-        let (count, has_gap, is_rounded) = self.check_header(&head)?;
+        let (count, has_gap, is_rounded) = self.check_header(owner, &head)?;
 
         // The header is known to be this model's and `count` to fit its context: the rest is no larger than the cache.
-        let lens: Vec<usize> = self.forward.block_lens(count).collect();
+        let lens: Vec<usize> = self.cache.filled_lens(count).collect();
         let head_len = HEADER_LEN + count * size_of::<u32>() + lens.len() * SUM_LEN + HASH_LEN;
         let expected = (head_len + lens.iter().sum::<usize>()) as u64;
         if found != expected {
@@ -131,15 +135,18 @@ impl Session {
             return Err(content("the tokens do not have the hash that was written with them".into()));
         }
         let (tokens, sums) = head[HEADER_LEN..].split_at(count * size_of::<u32>());
-        let tokens = self.check_tokens(tokens)?;
-        // Each thread reads blocks through a handle of its own.
+        let mut tokens = check_tokens(owner, tokens)?;
+        tokens.reserve(to_end_of_block(count) - count);
+        // Each thread reads KV blocks through a handle of its own.
         let open = |block: usize| {
             let mut file = File::open(path)?;
             let start = head_len + HASH_LEN + lens[..block].iter().sum::<usize>();
             file.seek(SeekFrom::Start(start as u64))?;
             Ok(file)
         };
-        let found = self.forward.read_cache(tokens, has_gap, is_rounded, open)?;
+        self.truncate(0);
+        let found = self.cache.read(exec, count, open)?;
+        (self.tokens, self.has_gap, self.is_rounded) = (tokens, has_gap, is_rounded);
         for (block, (found, sum)) in found.into_iter().zip(sums.chunks_exact(SUM_LEN)).enumerate() {
             if found?.to_le_bytes() != sum {
                 return Err(content(format!(
@@ -151,29 +158,26 @@ impl Session {
     }
 
     /// The number of tokens, whether some were forgotten, and whether a fast session rounded: each field by itself, then
-    /// against the model, this session and the other fields.
-    fn check_header(&self, head: &[u8]) -> Checked<(usize, bool, bool)> {
+    /// against the owner, this sequence and the other fields.
+    fn check_header(&self, owner: &Owner<'_>, head: &[u8]) -> Checked<(usize, bool, bool)> {
         let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let limit = self.model().config().max_position_embeddings;
-        let kept = self.forward.kv_dtype();
+        let limit = owner.config.max_position_embeddings;
+        let kept = self.cache.dtype();
         let (count, gap, rounded) = (number(16) as usize, number(20), number(24));
         let checks = [
-            (head[..8] == Session::SAVED_MAGIC, "it does not begin as one".to_owned()),
+            (head[..8] == MAGIC, "it does not begin as one".to_owned()),
             (number(8) == VERSION, format!("version: expected {VERSION}, found {}", number(8))),
-            (
-                head[32..64] == self.model().layout().header.directory_sha256,
-                "it was saved with another blob".to_owned(),
-            ),
+            (head[32..64] == *owner.blob, "it was saved with another blob".to_owned()),
             (
                 number(12) == dtype_code(kept),
                 format!("keys and values: expected {} ({kept:?}), found {}", dtype_code(kept), number(12)),
             ),
             (
-                rounded == 0 || self.fast() != Fast::Off,
+                rounded == 0 || owner.fast != Fast::Off,
                 "a fast session rounded its keys and values, and this one is exact".to_owned(),
             ),
             (
-                rounded == 0 || self.fast() != Fast::NoBf16,
+                rounded == 0 || owner.fast != Fast::NoBf16,
                 "a fast session rounded its keys and values, and here is no matrix to do that with"
                     .to_owned(),
             ),
@@ -193,16 +197,14 @@ impl Session {
             None => Ok((count, gap == 1, rounded == 1)),
         }
     }
+}
 
-    fn check_tokens(&self, bytes: &[u8]) -> Checked<Vec<u32>> {
-        let vocab_size = self.model().config().vocab_size;
-        let tokens: Vec<u32> = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
-        match tokens.iter().find(|&&id| id as usize >= vocab_size) {
-            Some(id) => {
-                Err(content(format!("token id {id} is not below the vocabulary's size, {vocab_size}")))
-            }
-            None => Ok(tokens),
-        }
+fn check_tokens(owner: &Owner<'_>, bytes: &[u8]) -> Checked<Vec<u32>> {
+    let vocab_size = owner.config.vocab_size;
+    let tokens: Vec<u32> = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    match tokens.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(id) => Err(content(format!("token id {id} is not below the vocabulary's size, {vocab_size}"))),
+        None => Ok(tokens),
     }
 }
 

@@ -1,25 +1,27 @@
-//! Products with quantised weights: against the document's formulas in f64, and every set bit for bit.
+//! Products with quantized weights: against the document's formulas in f64, and every set bit for bit.
 
 use std::array;
 
 use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
-use crate::format::{Dtype, QuantisedPanels};
-use crate::kernels::simd::Encoding;
+use crate::format::{Dtype, QuantizedPanels};
+use crate::kernels::half::Bf16Pair;
+use crate::kernels::panels::Element;
+use crate::kernels::quantized::Encoding;
 use crate::kernels::{
-    Bf16Pair, Element, Elements, Panels, Quantised, RoundedBlock, RoundedTile, quantised, rounded_blocks,
-    rounded_tiles, tiles,
+    ActivationBlock, ActivationTile, Elements, MatmulQuantized, MatmulRounded, MatmulTiles, Panels,
+    QuantizeBlocks, QuantizeTiles, Quantized, RoundToBf16, activation_blocks, activation_tiles, tiles,
 };
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
 /// A section of noise, which is a valid one but for the row scales: these are numbers between 1/256 and 1/128.
 fn section(noise: &mut Noise, dtype: Dtype, outputs: usize, inputs: usize) -> Vec<u8> {
-    let lens = QuantisedPanels::new(dtype, inputs).unwrap();
+    let lens = QuantizedPanels::new(dtype, inputs).unwrap();
     let panels = outputs.div_ceil(LANES);
     let len = lens.values_len + panels * lens.panel_len;
     let mut bytes: Vec<u8> = noise.vec(len).into_iter().map(|x| (x * 128.0).floor() as i8 as u8).collect();
     for panel in bytes[lens.values_len..].chunks_exact_mut(lens.panel_len) {
-        for scale in panel[QuantisedPanels::ROW_SCALES].as_chunks_mut().0 {
+        for scale in panel[QuantizedPanels::ROW_SCALES].as_chunks_mut().0 {
             *scale = (0x3b80 | u16::from(scale[0] & 0x7f)).to_le_bytes();
         }
     }
@@ -65,12 +67,12 @@ fn rounded(x: [f32; 32]) -> ([f64; 32], f64) {
     (x.map(|x| f64::from((x * factor).round_ties_even())), f64::from(largest / 2047.0))
 }
 
-fn round(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedBlock> {
-    let mut blocks = vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
+fn quantize(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<ActivationBlock> {
+    let mut blocks = vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
     // In two parts, as two threads do it.
     let (first, second) = blocks.split_at_mut(inputs.div_ceil(32) / 2 * rows);
-    set.round(x, rows, 0, first);
-    set.round(x, rows, inputs.div_ceil(32) / 2, second);
+    set.run(QuantizeBlocks { x, rows, first: 0, blocks: first });
+    set.run(QuantizeBlocks { x, rows, first: inputs.div_ceil(32) / 2, blocks: second });
     blocks
 }
 
@@ -78,28 +80,28 @@ fn round(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedBloc
 fn products(
     set: Kernels,
     noise: &mut Noise,
-    w: Quantised<'_>,
+    w: Quantized<'_>,
     x: &[f32],
     inputs: usize,
     rows: usize,
 ) -> Vec<Vec<f32>> {
     let outputs = w.count() * LANES;
     let mut products = vec![noise.vec(outputs * rows)];
-    set.matmul_quantised(w, &round(set, x, inputs, rows), rows, &mut products[0]);
+    set.run(MatmulQuantized { w, x: &quantize(set, x, inputs, rows), rows, y: &mut products[0] });
     if set.fewest_tile_rows() < usize::MAX {
         let mut y = noise.vec(outputs * rows);
-        set.matmul_tiles(w, &round_tiles(set, x, inputs, rows), rows, &mut y);
+        set.matmul_tiles(MatmulTiles { w, x: &quantize_tiles(set, x, inputs, rows), rows, y: &mut y });
         products.push(y);
     }
     products
 }
 
-fn round_tiles(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<RoundedTile> {
-    let mut tiles = vec![<RoundedTile as bytemuck::Zeroable>::zeroed(); rounded_tiles(inputs, rows)];
+fn quantize_tiles(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<ActivationTile> {
+    let mut tiles = vec![<ActivationTile as bytemuck::Zeroable>::zeroed(); activation_tiles(inputs, rows)];
     // In two parts, as two threads do it.
-    let (first, second) = tiles.split_at_mut(rows.div_ceil(LANES) / 2 * rounded_tiles(inputs, 1));
-    set.round_tiles(x, inputs, rows, 0, first);
-    set.round_tiles(x, inputs, rows, rows.div_ceil(LANES) / 2, second);
+    let (first, second) = tiles.split_at_mut(rows.div_ceil(LANES) / 2 * activation_tiles(inputs, 1));
+    set.run(QuantizeTiles { x, inputs, rows, first: 0, tiles: first });
+    set.run(QuantizeTiles { x, inputs, rows, first: rows.div_ceil(LANES) / 2, tiles: second });
     tiles
 }
 
@@ -109,7 +111,7 @@ fn products_are_those_of_the_document() {
     for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
         for dtype in DTYPES {
             let section = section(&mut noise, dtype, outputs, inputs);
-            let w = Quantised::new(&section, dtype, inputs).unwrap();
+            let w = Quantized::new(&section, dtype, inputs).unwrap();
             for rows in ROWS {
                 let x = activations(&mut noise, inputs, rows);
                 let mut exact = Vec::new();
@@ -164,17 +166,17 @@ fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize;
 #[test]
 fn products_rounded_to_bf16_are_near() {
     let mut noise = Noise(16);
-    for set in Kernels::available().into_iter().filter(|set| set.rounds_for_quantised()) {
+    for set in Kernels::available().into_iter().filter(|set| set.rounds_for_quantized()) {
         let unit = set.bf16_units().pop().unwrap();
         for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
             for (dtype, rows) in DTYPES.into_iter().flat_map(|d| [1, 16, 33, 48].map(|r| (d, r))) {
                 let section = section(&mut noise, dtype, outputs, inputs);
-                let w = Quantised::new(&section, dtype, inputs).unwrap();
+                let w = Quantized::new(&section, dtype, inputs).unwrap();
                 let x = activations(&mut noise, inputs, rows);
                 let mut tiles = vec![[[Bf16Pair(!0); LANES]; LANES]; tiles(inputs, rows)];
-                unit.round(&x, inputs, rows, 0, &mut tiles);
+                unit.round(RoundToBf16 { x: &x, inputs, rows, first: 0, tiles: &mut tiles });
                 let mut y = noise.vec(w.count() * LANES * rows);
-                set.matmul_rounded_quantised(w, &tiles, rows, &mut y);
+                set.matmul_rounded(MatmulRounded { w, x: &tiles, rows, y: &mut y });
                 for (out, row) in (0..outputs).flat_map(|out| (0..rows).map(move |row| (out, row))).step_by(7)
                 {
                     let (mut expected, mut size) = (0.0, 0.0);
@@ -201,7 +203,7 @@ fn rows_are_read_as_the_document_says() {
     for (dtype, inputs) in DTYPES.into_iter().flat_map(|d| INPUTS.map(|i| (d, i))) {
         let section = section(&mut noise, dtype, 40, inputs);
         let w =
-            Panels { data: Elements::Quantised(Quantised::new(&section, dtype, inputs).unwrap()), inputs };
+            Panels { data: Elements::Quantized(Quantized::new(&section, dtype, inputs).unwrap()), inputs };
         assert_eq!(w.len(), 48 * inputs);
         for (row, rows, column) in [(0, 1, 0), (17, 3, 2), (39, 2, 0)] {
             let mut out = vec![f32::NAN; inputs.next_multiple_of(LANES) * rows];
@@ -222,14 +224,14 @@ fn largest_codes_and_activations_overflow_nothing() {
     for (sign, dtype) in
         [1.0, -1.0].into_iter().flat_map(|s| [Dtype::Q8, Dtype::Q4, Dtype::Q3].map(|d| (s, d)))
     {
-        let lens = QuantisedPanels::new(dtype, 64).unwrap();
+        let lens = QuantizedPanels::new(dtype, 64).unwrap();
         let mut section = vec![0; lens.values_len + lens.panel_len];
         section[..lens.values_len].fill(0x80);
         let (scales, codes) = section[lens.values_len..].split_at_mut(lens.scales_len);
         codes.fill(if dtype == Dtype::Q8 { 0x80 } else { 0x5a });
         scales.fill(255);
-        scales[QuantisedPanels::ROW_SCALES].as_chunks_mut().0.fill(0x3f80u16.to_le_bytes()); // 1
-        let w = Quantised::new(&section, dtype, 64).unwrap();
+        scales[QuantizedPanels::ROW_SCALES].as_chunks_mut().0.fill(0x3f80u16.to_le_bytes()); // 1
+        let w = Quantized::new(&section, dtype, 64).unwrap();
         for rows in [1, 2] {
             for set in Kernels::available() {
                 let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
@@ -249,9 +251,9 @@ fn zero_tiny_and_broken_activations_are_rounded_alike() {
     x[3][7] = f32::NAN;
     x[4][30] = f32::NEG_INFINITY;
     x[5] = array::from_fn(|i| (i as f32 - 15.5) / 2047.0 * 31.0); // halves of steps, where ties go to even
-    for encoding in [Encoding::Words, Encoding::Bytes] {
-        let mut blocks = [<RoundedBlock as bytemuck::Zeroable>::zeroed(); 6];
-        quantised::round(encoding, x.as_flattened(), 1, 0, &mut blocks);
+    for encoding in [Encoding::I16, Encoding::I8] {
+        let mut blocks = [<ActivationBlock as bytemuck::Zeroable>::zeroed(); 6];
+        QuantizeBlocks { x: x.as_flattened(), rows: 1, first: 0, blocks: &mut blocks }.encode(encoding);
         let numbers = |i: usize| blocks[i].in_order(encoding).collect::<Vec<_>>();
         assert!(numbers(0) == [0; 32] && numbers(1) == [0; 32]);
         assert!(numbers(2) == [2047; 32] && blocks[2].scale.is_finite());
@@ -259,8 +261,8 @@ fn zero_tiny_and_broken_activations_are_rounded_alike() {
         let (expected, unit) = rounded(x[5]);
         assert!(numbers(5).iter().zip(expected).all(|(found, expected)| f64::from(*found) == expected));
         assert_eq!(f64::from(blocks[5].scale) * f64::from(encoding.factor()), unit);
-        let sum = |x: &RoundedBlock| x.in_order(encoding).map(i32::from).sum::<i32>();
-        assert!(encoding == Encoding::Words || blocks.iter().all(|x| sum(x) == -x.minus_sum));
+        let sum = |x: &ActivationBlock| x.in_order(encoding).map(i32::from).sum::<i32>();
+        assert!(encoding == Encoding::I16 || blocks.iter().all(|x| sum(x) == -x.minus_sum));
     }
 }
 
@@ -271,16 +273,17 @@ fn tiles_hold_the_numbers_of_blocks() {
     for (inputs, rows) in INPUTS.into_iter().flat_map(|i| [1, 16, 21].map(|r| (i, r))) {
         let mut x = activations(&mut noise, inputs, rows);
         x[at(inputs - 1, rows - 1, rows)] = f32::NAN;
-        let mut blocks = vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
-        quantised::round(Encoding::Bytes, &x, rows, 0, &mut blocks);
-        let tiles = round_tiles(Kernels::detect(), &x, inputs, rows);
-        let of_row = rounded_tiles(inputs, 1);
+        let mut blocks =
+            vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
+        QuantizeBlocks { x: &x, rows, first: 0, blocks: &mut blocks }.encode(Encoding::I8);
+        let tiles = quantize_tiles(Kernels::detect(), &x, inputs, rows);
+        let of_row = activation_tiles(inputs, 1);
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
             let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);
             let [upper, lower] = tile.parts.map(|part| part[row % LANES].map(decode));
             let found =
                 upper.iter().flatten().zip(lower.iter().flatten()).map(|(upper, lower)| upper + lower);
-            assert!(found.eq(expected.in_order(Encoding::Bytes)), "{upper:?} {lower:?}");
+            assert!(found.eq(expected.in_order(Encoding::I8)), "{upper:?} {lower:?}");
             assert!(upper.iter().flatten().all(|upper| upper % 128 == 0));
             assert_eq!(tile.scales[row % LANES].to_bits(), expected.scale.to_bits());
         }
@@ -294,11 +297,11 @@ fn sets_round_as_plain_rust_does() {
     let mut noise = Noise(13);
     for (inputs, rows) in INPUTS.into_iter().flat_map(|i| [1, 2, 5].map(|r| (i, r))) {
         let x = activations(&mut noise, inputs, rows);
-        let of = |set| round(set, &x, inputs, rows);
+        let of = |set| quantize(set, &x, inputs, rows);
         let plain = |encoding| {
             let mut blocks =
-                vec![<RoundedBlock as bytemuck::Zeroable>::zeroed(); rounded_blocks(inputs, rows)];
-            quantised::round(encoding, &x, rows, 0, &mut blocks);
+                vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
+            QuantizeBlocks { x: &x, rows, first: 0, blocks: &mut blocks }.encode(encoding);
             blocks
         };
         for set in Kernels::available() {
@@ -306,7 +309,7 @@ fn sets_round_as_plain_rust_does() {
             let same = |encoding| {
                 bytemuck::cast_slice::<_, u8>(&plain(encoding)) == bytemuck::cast_slice::<_, u8>(&found)
             };
-            assert!(same(Encoding::Words) || same(Encoding::Bytes), "{}", set.name());
+            assert!(same(Encoding::I16) || same(Encoding::I8), "{}", set.name());
         }
     }
 }

@@ -1,0 +1,131 @@
+//! What becomes of activations before a product: nothing, or what the matrix's dtype asks for.
+
+use super::context::{ExecContext, QuantizedActivations};
+use super::fast;
+use super::pool::Pool;
+use crate::error::Result;
+use crate::format::Config;
+use crate::kernels::{
+    ActivationBlock, ActivationTile, Bf16Unit, Elements, Kernels, MatmulBf16, MatmulQuantized, MatmulRounded,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, RoundToBf16, Tile, activation_blocks,
+    activation_tiles, tiles, tiles_of_row,
+};
+
+/// The activations of a product of `rows` rows.
+pub(crate) struct Input<'a> {
+    kernels: Kernels,
+    rows: usize,
+    form: Form<'a>,
+}
+
+/// What a product takes.
+#[derive(Clone, Copy)]
+enum Form<'a> {
+    /// The activations themselves, `[inputs/16, rounded up][rows][16]`.
+    Floats(&'a [f32]),
+    /// Rounded to bf16, for many rows and bf16 or quantized weights where that was asked for.
+    Bf16(Bf16Unit, &'a [Tile]),
+    /// Quantized, for quantized weights: `[blocks][rows]`.
+    Quantized(&'a [ActivationBlock]),
+    /// The same for many rows, where the set takes tiles: `[rows/16, rounded up][blocks]`.
+    QuantizedTiles(&'a [ActivationTile]),
+}
+
+impl ExecContext {
+    /// Makes room for the inputs of passes of `rows` tokens.
+    pub(crate) fn resize(&mut self, config: &Config, rows: usize) -> Result<()> {
+        let widest = config.hidden_size.max(config.attention_width()).max(config.intermediate_size);
+        if let Some(rounding) = &mut self.rounding {
+            rounding.resize(widest, rows)?;
+        }
+        match &mut self.quantized {
+            Some(quantized) => quantized.resize(self.kernels.fewest_tile_rows(), widest, rows),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a pass of so many rows rounds to bf16.
+    pub(crate) fn rounds(&self, rows: usize) -> bool {
+        self.rounding.is_some() && rows >= fast::FEWEST_ROWS
+    }
+
+    /// What the product of `w` with `x` takes, and the pool to compute it on.
+    pub(crate) fn input<'a>(
+        &'a mut self,
+        w: Panels<'_>,
+        x: &'a [f32],
+        rows: usize,
+    ) -> (Input<'a>, &'a mut Pool) {
+        let (rounds, tasks) = (self.rounds(rows), self.tasks(x.len()));
+        let ExecContext { kernels, pool, rounding, quantized } = self;
+        let kernels = *kernels;
+        let form = match (w.data, rounding, quantized) {
+            (_, Some(rounding), _) if rounds && rounding.rounds_for(w.data) => {
+                let (unit, to) = (rounding.unit, &mut rounding.tiles[..tiles(w.inputs, rows)]);
+                pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
+                    unit.round(RoundToBf16 { x, inputs: w.inputs, rows, first, tiles: to });
+                });
+                Form::Bf16(unit, to)
+            }
+            (Elements::Quantized(_), _, Some(quantized)) => {
+                quantized.quantize(kernels, pool, w.inputs, x, rows, tasks)
+            }
+            _ => Form::Floats(x),
+        };
+        (Input { kernels, rows, form }, pool)
+    }
+}
+
+impl QuantizedActivations {
+    /// Makes room for up to `rows` rows, in tiles from `fewest` on.
+    fn resize(&mut self, fewest: usize, inputs: usize, rows: usize) -> Result<()> {
+        if rows >= fewest {
+            self.tiles.resize(activation_tiles(inputs, rows))?;
+        }
+        self.blocks.resize(activation_blocks(inputs, rows.min(fewest - 1)))
+    }
+
+    /// Quantizes the activations `x`, in tiles where the set takes them.
+    fn quantize(
+        &mut self,
+        kernels: Kernels,
+        pool: &mut Pool,
+        inputs: usize,
+        x: &[f32],
+        rows: usize,
+        tasks: usize,
+    ) -> Form<'_> {
+        if rows >= kernels.fewest_tile_rows() {
+            let to = &mut self.tiles[..activation_tiles(inputs, rows)];
+            pool.split(to, activation_tiles(inputs, 1), tasks, |first, to| {
+                kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
+            });
+            Form::QuantizedTiles(to)
+        } else {
+            let to = &mut self.blocks[..activation_blocks(inputs, rows)];
+            pool.split(to, rows, tasks, |first, to| {
+                kernels.run(QuantizeBlocks { x, rows, first, blocks: to });
+            });
+            Form::Quantized(to)
+        }
+    }
+}
+
+impl Input<'_> {
+    /// `y = w x`, for some panels of the matrix.
+    pub(crate) fn matmul(&self, w: Panels<'_>, y: &mut [f32]) {
+        let (kernels, inputs, rows) = (self.kernels, w.inputs, self.rows);
+        match (self.form, w.data) {
+            (Form::Bf16(unit, x), Elements::Bf16(w)) => unit.matmul(MatmulBf16 { w, inputs, x, rows, y }),
+            (Form::Bf16(_, x), Elements::Quantized(w)) => {
+                kernels.matmul_rounded(MatmulRounded { w, x, rows, y });
+            }
+            (Form::Quantized(x), Elements::Quantized(w)) => kernels.run(MatmulQuantized { w, x, rows, y }),
+            (Form::QuantizedTiles(x), Elements::Quantized(w)) => {
+                kernels.matmul_tiles(MatmulTiles { w, x, rows, y });
+            }
+            (Form::Floats(x), _) => kernels.matmul(w, x, rows, y, false),
+            _ => unreachable!("the form was chosen for the matrix"),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! How a step is computed: on which instruction set and threads, from which inputs, in which memory.
+
+mod context;
+mod fast;
+mod input;
+mod pool;
+mod scratch;
+
+pub(crate) use self::context::{ExecContext, QuantizedActivations};
+pub use self::fast::Fast;
+pub(crate) use self::fast::{FEWEST_ROWS, Rounding};
+pub(crate) use self::pool::Pool;
+pub use self::pool::{Spawn, Work};
+pub(crate) use self::scratch::{Scratch, Worker, padded};

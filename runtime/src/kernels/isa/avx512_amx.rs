@@ -1,0 +1,31 @@
+//! AVX-512 with VNNI beside AMX-BF16, on which quantized weights meet many rows. The bits are the same.
+
+use super::amx::Amx;
+use super::avx512::Avx512;
+use crate::kernels::simd::entry;
+
+/// Fewest rows that tiles are faster for.
+pub(in crate::kernels) const FEWEST_ROWS: usize = 16;
+
+/// The proof that this processor has both.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kernels) struct Avx512Amx(Avx512<true>, Amx);
+
+impl Avx512Amx {
+    pub(in crate::kernels) fn detect() -> Option<Avx512Amx> {
+        Some(Avx512Amx(Avx512::<true>::detect()?, Amx::detect()?))
+    }
+
+    /// What everything is done with that needs no tiles.
+    #[inline(always)]
+    pub(in crate::kernels) fn vnni(self) -> Avx512<true> {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn amx(self) -> Amx {
+        self.1
+    }
+}
+
+entry!(Avx512Amx, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");

@@ -1,0 +1,120 @@
+//! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
+
+use crate::kernels::LANES;
+use crate::kernels::half::Bf16Pair;
+use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
+use crate::kernels::ops::{Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read};
+use crate::kernels::panels::Element;
+use crate::kernels::quantized::Encoding;
+use crate::kernels::simd::{PlainOp, RunOn};
+
+/// What every processor has.
+pub(crate) struct Scalar;
+
+/// How it gives itself quantized activations.
+const ENCODING: Encoding = Encoding::I16;
+
+impl<O: PlainOp> RunOn<Scalar> for O {
+    fn run_on(self, _: Scalar) {
+        self.compute();
+    }
+}
+
+impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
+    fn run_on(self, _: Scalar) {
+        let Matmul { w, inputs, x, rows, y, accumulate } = self;
+        let panels = w.chunks_exact(inputs / E::INPUTS * LANES);
+        for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {
+            for (row, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                let mut sums = if accumulate { *y } else { [0.0; LANES] };
+                for (step, weights) in panel.as_chunks::<LANES>().0.iter().enumerate() {
+                    let weights = weights.map(E::widen);
+                    for (i, input) in (step * E::INPUTS..).take(E::INPUTS).enumerate() {
+                        let x = x[(input / LANES * rows + row) * LANES + input % LANES];
+                        for lane in 0..LANES {
+                            sums[lane] = weights[lane].as_ref()[i].mul_add(x, sums[lane]);
+                        }
+                    }
+                }
+                *y = sums;
+            }
+        }
+    }
+}
+
+impl RunOn<Scalar> for Read<'_> {
+    fn run_on(self, _: Scalar) {
+        for lanes in self.data.as_chunks::<LANES>().0 {
+            self.sum.iter_mut().zip(lanes).for_each(|(sum, x)| *sum += x);
+        }
+    }
+}
+
+impl RunOn<Scalar> for MultiplyAdds<'_> {
+    fn run_on(self, _: Scalar) {
+        for _ in 0..self.iterations {
+            self.sums.iter_mut().for_each(|sum| *sum = 1e-3f32.mul_add(1e-3, *sum));
+        }
+    }
+}
+
+impl RunOn<Scalar> for QuantizeBlocks<'_> {
+    fn run_on(self, _: Scalar) {
+        self.encode(ENCODING);
+    }
+}
+
+impl RunOn<Scalar> for MatmulQuantized<'_> {
+    fn run_on(self, _: Scalar) {
+        let MatmulQuantized { w, x, rows, y } = self;
+        for (index, y) in y.chunks_exact_mut(rows * LANES).enumerate() {
+            let panel = w.panel(index);
+            y.fill(0.0);
+            for (block, (x, scales)) in x.chunks_exact(rows).zip(panel.block_scales).enumerate() {
+                for lane in 0..LANES {
+                    let values = w.values(panel, block, lane);
+                    for (row, x) in x.iter().enumerate() {
+                        let sum: i32 =
+                            x.in_order(ENCODING).zip(values).map(|(x, w)| i32::from(x) * i32::from(w)).sum();
+                        let product = (sum * ENCODING.factor()) as f32 * f32::from(scales[lane]);
+                        let y = &mut y[row * LANES + lane];
+                        *y = product.mul_add(x.scale, *y);
+                    }
+                }
+            }
+            for y in y.as_chunks_mut::<LANES>().0 {
+                y.iter_mut().zip(panel.row_scales()).for_each(|(y, scale)| *y *= scale);
+            }
+        }
+    }
+}
+
+impl RunOn<Scalar> for RoundToBf16<'_> {
+    fn run_on(self, _: Scalar) {
+        let (x, tiles) = self.split();
+        for (i, tile) in tiles.iter_mut().enumerate() {
+            for (row, pairs) in tile.iter_mut().enumerate() {
+                let inputs = x.tile_row(i, row);
+                let inputs = inputs.as_flattened().as_chunks().0;
+                pairs.iter_mut().zip(inputs).for_each(|(pair, inputs)| *pair = Bf16Pair::rounded(*inputs));
+            }
+        }
+    }
+}
+
+impl RunOn<Scalar> for MatmulBf16<'_> {
+    fn run_on(self, _: Scalar) {
+        let pairs = self.pairs();
+        let (w, y) = (self.w.as_chunks::<LANES>().0, self.y.as_chunks_mut::<LANES>().0);
+        for (panel, y) in w.chunks_exact(pairs).zip(y.chunks_exact_mut(self.rows)) {
+            for (row, y) in y.iter_mut().enumerate() {
+                let tiles = &self.x[row / LANES * pairs.div_ceil(LANES)..];
+                let x = tiles.iter().flat_map(|tile| tile[row % LANES]);
+                *y = [0.0; LANES];
+                for (weights, x) in panel.iter().zip(x) {
+                    y.iter_mut().zip(weights).for_each(|(y, w)| *y = w.add_products(x, *y));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The operations, each defined once for all instruction sets: see [`super::simd::Op`].
+
+pub(super) mod bf16;
+mod integers;
+pub(super) mod math;
+mod matmul;
+mod peak;
+mod quantize;
+
+pub(crate) use self::bf16::{MatmulBf16, RoundToBf16};
+pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
+pub(crate) use self::math::{Add, InverseRms, ScaleRows, SiluMul, Softmax};
+pub(super) use self::matmul::Matmul;
+pub(super) use self::peak::{MultiplyAdds, Read, STREAMS, SUMS};
+pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles};

@@ -1,0 +1,129 @@
+//! Activations quantized for products with quantized matrices: see [`crate::kernels::quantized`].
+
+use crate::format::BLOCK;
+use crate::kernels::LANES;
+use crate::kernels::quantized::{ActivationBlock, Encoding};
+use crate::kernels::simd::{Integers, Op, PlainOp};
+use crate::kernels::tiles::{ActivationTile, TILE_ROWS};
+
+/// The largest rounded activation. A block's sum of products, at most 32 · 128 · 2047, then is exact in f32, and 256 times it
+/// in i32.
+const LARGEST: f32 = 2047.0;
+/// Below this all activations of a block are taken for zero, so that no quotient overflows.
+const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
+
+/// Rounds activations to whole numbers times a scale, for [`super::MatmulQuantized`]: the blocks of 32 inputs for all `rows`
+/// rows, from the `first` such block on.
+pub(crate) struct QuantizeBlocks<'a> {
+    /// `[inputs/16, rounded up][rows][16]`
+    pub x: &'a [f32],
+    pub rows: usize,
+    pub first: usize,
+    /// `[inputs/32, rounded up][rows]`
+    pub blocks: &'a mut [ActivationBlock],
+}
+
+impl Op for QuantizeBlocks<'_> {
+    #[inline(always)]
+    fn run<S: Integers>(self, _: S) {
+        self.encode(S::ENCODING);
+    }
+}
+
+impl QuantizeBlocks<'_> {
+    #[inline(always)]
+    pub(in crate::kernels) fn encode(self, encoding: Encoding) {
+        let QuantizeBlocks { x, rows, first, blocks } = self;
+        let x: &[[f32; LANES]] = x.as_chunks().0;
+        for (i, block) in blocks.iter_mut().enumerate() {
+            let (index, row) = (first + i / rows, i % rows);
+            let lanes = |panel: usize| x.get(panel * rows + row).copied().unwrap_or([0.0; LANES]);
+            *block = ActivationBlock::new(encoding, [lanes(2 * index), lanes(2 * index + 1)]);
+        }
+    }
+}
+
+impl ActivationBlock {
+    #[inline(always)]
+    fn new(encoding: Encoding, x: [[f32; LANES]; 2]) -> ActivationBlock {
+        let (numbers, scale) = numbers(x);
+        let minus_sum = match encoding {
+            Encoding::I16 => 0,
+            Encoding::I8 => numbers.iter().map(|number| -i32::from(*number)).sum(),
+        };
+        ActivationBlock {
+            halves: encoding.encode(numbers),
+            minus_sum,
+            scale: scale / encoding.factor() as f32,
+        }
+    }
+}
+
+/// Activations of a block as whole numbers of at most ±2047, and what they are multiples of.
+#[inline(always)]
+fn numbers(x: [[f32; LANES]; 2]) -> ([i16; BLOCK], f32) {
+    let mut largest = 0;
+    for lane in 0..LANES {
+        // Without their signs, larger numbers have larger bits, NaN the largest.
+        let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
+        largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
+    }
+    let largest = f32::from_bits(largest);
+    // What is not finite makes all that it is multiplied with NaN.
+    let scale = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
+    let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { LARGEST / largest } else { 0.0 };
+    let x = x.as_flattened();
+    let mut numbers = [0i16; BLOCK];
+    for i in 0..BLOCK {
+        // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
+        let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
+        numbers[i] = if factor > 0.0 { number } else { 0 };
+    }
+    (numbers, scale)
+}
+
+/// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of 16 rows at a time, from the `first`
+/// such on.
+pub(crate) struct QuantizeTiles<'a> {
+    /// `[inputs/16, rounded up][rows][16]`
+    pub x: &'a [f32],
+    pub inputs: usize,
+    pub rows: usize,
+    pub first: usize,
+    /// `[rows/16, rounded up][inputs/32, rounded up]`
+    pub tiles: &'a mut [ActivationTile],
+}
+
+impl PlainOp for QuantizeTiles<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let QuantizeTiles { x, inputs, rows, first, tiles } = self;
+        let x: &[[f32; LANES]] = x.as_chunks().0;
+        let blocks = inputs.div_ceil(BLOCK);
+        for (i, tile) in tiles.iter_mut().enumerate() {
+            let (first, block) = ((first + i / blocks) * TILE_ROWS, i % blocks);
+            for r in 0..TILE_ROWS {
+                let lanes = |panel: usize| match first + r < rows {
+                    true => x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]),
+                    false => [0.0; LANES],
+                };
+                let (numbers, scale) = numbers([lanes(2 * block), lanes(2 * block + 1)]);
+                let (mut upper, mut lower) = ([0; BLOCK], [0; BLOCK]);
+                for i in 0..BLOCK {
+                    let multiple = (numbers[i] + 64) & !127;
+                    upper[i] = bf16_bits(multiple);
+                    lower[i] = bf16_bits(numbers[i] - multiple);
+                }
+                tile.parts[0][r] = bytemuck::cast(upper);
+                tile.parts[1][r] = bytemuck::cast(lower);
+                tile.scales[r] = scale;
+            }
+        }
+    }
+}
+
+/// A number of at most 8 bits, but for zeros after them, as bf16.
+#[inline(always)]
+fn bf16_bits(number: i16) -> u16 {
+    (f32::from(number).to_bits() >> 16) as u16
+}

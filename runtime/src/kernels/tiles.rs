@@ -1,0 +1,40 @@
+//! Tiles of activations: what AMX multiplies at once.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::LANES;
+use super::half::Bf16Pair;
+use crate::format::BLOCK;
+
+/// Rows of a [`Tile`].
+pub(super) const TILE_ROWS: usize = LANES;
+/// Inputs of a [`Tile`].
+const TILE_INPUTS: usize = 2 * LANES;
+
+/// 16 rows of 16 pairs of inputs: 1 KiB.
+pub(crate) type Tile = [[Bf16Pair; LANES]; TILE_ROWS];
+
+/// How many tiles hold so many rows of so many inputs.
+pub(crate) fn tiles(inputs: usize, rows: usize) -> usize {
+    tiles_of_row(inputs) * rows.div_ceil(TILE_ROWS)
+}
+
+/// Tiles side by side that hold so many inputs.
+pub(crate) fn tiles_of_row(inputs: usize) -> usize {
+    inputs.div_ceil(TILE_INPUTS)
+}
+
+/// The activations of a block of inputs for 16 rows, quantized, for a set that multiplies tiles.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct ActivationTile {
+    /// Two numbers to be added, for each at most ±2047: a multiple of 128, and the rest. Either is exact as bf16.
+    pub(super) parts: [Tile; 2],
+    /// What the numbers of each row are multiples of.
+    pub(super) scales: [f32; TILE_ROWS],
+}
+
+/// How many tiles hold so many rows of so many inputs.
+pub(crate) fn activation_tiles(inputs: usize, rows: usize) -> usize {
+    inputs.div_ceil(BLOCK) * rows.div_ceil(TILE_ROWS)
+}
