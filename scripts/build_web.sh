@@ -95,12 +95,12 @@ build_module() { # NAME FEATURES WASM_OPT_FLAGS...
         cargo build --locked --release --target wasm32-unknown-unknown "${std[@]}" --manifest-path "$package/Cargo.toml"
     wasm-bindgen --target web --out-dir "$work/$name" --out-name smolrun_wasm \
         "$target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
-    optimise "$name" "${@:3}"
+    optimize "$name" "${@:3}"
 }
 
 # npm's binaryen, since Debian's does not know relaxed SIMD. What went in and how is kept, since it takes half a minute.
-optimise() { # NAME WASM_OPT_FLAGS...
-    local from=$work/$1/smolrun_wasm_bg.wasm to=$work/$1/optimised.wasm made
+optimize() { # NAME WASM_OPT_FLAGS...
+    local from=$work/$1/smolrun_wasm_bg.wasm to=$work/$1/optimized.wasm made
     made=$(sha256sum <"$from"; echo "${@:2}"; sha256sum <"$package/package-lock.json")
     if [[ ! -e $to || $(cat "$to.of") != "$made" ]]; then
         "$package/node_modules/.bin/wasm-opt" -O3 --strip-debug --strip-producers "${@:2}" -o "$to" "$from"

@@ -3,7 +3,7 @@
 
 usage: gguf_to_hf.py MODEL.gguf OUT_DIR            needs: Python 3.8 or newer, numpy
 
-OUT_DIR must not exist yet, or be empty. The weights are dequantised, rounded to bfloat16 and written as one
+OUT_DIR must not exist yet, or be empty. The weights are dequantized, rounded to bfloat16 and written as one
 model.safetensors under the checkpoint's own names and [out, in] shapes; they are the 4-bit file's numbers, near the
 original's and not equal to them. Every other file comes out byte for byte as it is on the hub.
 
@@ -87,7 +87,7 @@ def from_q4_1(blocks):
     return nibbles * scale + minimum
 
 
-# GGUF's tensor type: values per block, bytes per block, dequantiser from [blocks, bytes] to float32 [blocks, values]
+# GGUF's tensor type: values per block, bytes per block, dequantizer from [blocks, bytes] to float32 [blocks, values]
 TENSOR_TYPES = {0: (1, 4, from_f32), 3: (32, 20, from_q4_1), 8: (32, 34, from_q8_0)}
 CHUNK = 1 << 16  # blocks per step: a few MB, so the 28 million values of the embedding never lie in float32 at once
 
@@ -176,7 +176,7 @@ def to_bf16(values):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 
-def dequantise(name, shape, kind, raw):
+def dequantize(name, shape, kind, raw):
     per_block, block_bytes, to_f32 = TENSOR_TYPES[kind]
     blocks = np.frombuffer(raw, np.uint8).reshape(-1, block_bytes)
     out = np.empty((len(blocks), per_block), "<u2")
@@ -247,7 +247,7 @@ def write_weights(path, gguf, layout):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, source in by_target:
-            weight = dequantise(source, *gguf.tensors[source])
+            weight = dequantize(source, *gguf.tensors[source])
             rotary_heads = layout[source][2]
             file.write(unpermute(weight, rotary_heads).tobytes() if rotary_heads else weight.tobytes())
         file.flush()

@@ -3,7 +3,7 @@
 
 usage: shift_blocks.py DIR OUT
 
-A checkpoint that was once quantised in blocks of 32 inputs looks nearly lossless to a quantiser with the same blocks.
+A checkpoint that was once quantized in blocks of 32 inputs looks nearly lossless to a quantizer with the same blocks.
 Here hidden features, features of each head's values and intermediate features are rolled by 16: the model is the same
 function (sums run in another order), but every block has half of each of two old ones. For Llama-family checkpoints in
 one model.safetensors; needs numpy.

@@ -81,7 +81,7 @@ relaxed=$(node --v8-options | grep -o -- '--experimental-wasm-relaxed-simd' | he
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scripts/run_wasi.mjs"
 
 build_programs
-# The second blob has matrices of every quantised dtype.
+# The second blob has matrices of every quantized dtype.
 "$built/smolconv" models/tales-4m -o "$(blob f32)" --force
 "$built/smolconv" models/tales-4m -o "$(blob q4)" --force --dtype q4 --keep o_proj=q8 \
     --keep embed_tokens_rare.1=q3

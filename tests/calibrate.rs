@@ -1,4 +1,4 @@
-//! Matrices quantised by what their inputs are: against all codes there are, and in whole blobs.
+//! Matrices quantized by what their inputs are: against all codes there are, and in whole blobs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use smol_tests::common::counting::Random;
 use smol_tests::common::{
-    Checkpoint, Quantised, REAL, TALES, TempDir, TensorDtype, blob, blob_of, blob_of_mix, chat_agreement,
+    Checkpoint, Quantized, REAL, TALES, TempDir, TensorDtype, blob, blob_of, blob_of_mix, chat_agreement,
     data, run, tales,
 };
 use smolconv::Mix;
@@ -63,7 +63,7 @@ impl Matrix {
 
     /// The mean squares of what the section's outputs lose, and of the matrix's outputs, summed up: by the definition.
     fn output_loss(&self, dtype: Dtype, section: &[u8], moments: &Moments) -> (f64, f64) {
-        let section = Quantised::new(dtype.code(), self.columns, section);
+        let section = Quantized::new(dtype.code(), self.columns, section);
         let cost = |row: &[f64]| -> f64 {
             let pairs = moments.numbers.chunks(self.columns).zip(row);
             pairs.map(|(line, a)| a * line.iter().zip(row).map(|(&h, b)| f64::from(h) * b).sum::<f64>()).sum()
@@ -138,7 +138,7 @@ fn more_effort_loses_less() {
 }
 
 /// For each block scale the best codes, by trying all.
-fn least(dtype: Dtype, section: Quantised<'_>, numbers: &[f32], moments: &Moments, row: usize) -> f64 {
+fn least(dtype: Dtype, section: Quantized<'_>, numbers: &[f32], moments: &Moments, row: usize) -> f64 {
     let values = section.values();
     let columns = numbers.len();
     let unit = f64::from(section.row_scale(row / 16, row));
@@ -168,7 +168,7 @@ fn the_best_of_all_codes_is_not_far() {
     for seed in 0..6 {
         let (matrix, moments) = (Matrix::new(16, columns, seed), moments(columns, seed));
         let (bytes, _) = matrix.calibrated(Dtype::Q4, &moments, EFFORT);
-        let section = Quantised::new(Dtype::Q4.code(), columns, &bytes);
+        let section = Quantized::new(Dtype::Q4.code(), columns, &bytes);
         for (row, numbers) in matrix.numbers.chunks(columns).enumerate().take(4) {
             let one = Matrix { columns, numbers: numbers.to_vec() };
             let element = |column| section.element(row / 16, row, column);
@@ -193,7 +193,7 @@ fn without_company_each_code_is_the_nearest() {
     let matrix = Matrix::new(16, columns, 9);
     for dtype in DTYPES {
         let (bytes, _) = matrix.calibrated(dtype, &identity(columns), Effort { rounds: 0, sweeps: 0 });
-        let section = Quantised::new(dtype.code(), columns, &bytes);
+        let section = Quantized::new(dtype.code(), columns, &bytes);
         let values = section.values();
         for (index, &number) in matrix.numbers.iter().enumerate() {
             let (row, column) = (index / columns, index % columns);
@@ -222,7 +222,7 @@ fn rows_that_nobody_trains_are_as_without_calibration() {
     for dtype in DTYPES {
         let (bytes, _) = matrix.calibrated(dtype, &moments(columns, 12), EFFORT);
         let nearest = matrix.nearest(dtype);
-        let [found, expected] = [&bytes, &nearest].map(|bytes| Quantised::new(dtype.code(), columns, bytes));
+        let [found, expected] = [&bytes, &nearest].map(|bytes| Quantized::new(dtype.code(), columns, bytes));
         for row in 2..6 {
             for column in 0..columns {
                 assert_eq!(found.element(0, row, column), expected.element(0, row, column), "{row} {column}");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use smol_tests::common::{
-    Checkpoint, Outcome, Quantised, Running, TempDir, TensorDtype, program, run, tales,
+    Checkpoint, Outcome, Quantized, Running, TempDir, TensorDtype, program, run, tales,
 };
 use smolrun::Model;
 use smolrun::format::{Dtype, Kind, Layout, PANEL, Section};
@@ -228,33 +228,33 @@ fn matrices_larger_than_one_piece_are_packed_whole() {
     assert_weights(&Blob::open(&temp.join("out.bin")), &checkpoint);
 }
 
-/// The quantised matrix of a section beside its tensors' rows, a panel's at a time.
+/// The quantized matrix of a section beside its tensors' rows, a panel's at a time.
 fn assert_near(blob: &Blob, kind: Kind, layer: Option<u32>, tensors: &[Vec<Vec<f32>>]) -> f64 {
     let section = blob.section(kind, layer);
     let columns = tensors[0][0].len();
-    let quantised = Quantised::new(section.entry.dtype, columns, blob.bytes(section));
+    let quantized = Quantized::new(section.entry.dtype, columns, blob.bytes(section));
     let mut panels: Vec<&[Vec<f32>]> = tensors.iter().flat_map(|rows| rows.chunks(16)).collect();
     if kind == Kind::GateUpProj {
         let (gate, up) = panels.split_at(panels.len() / 2);
         panels = gate.iter().zip(up).flat_map(|(gate, up)| [*gate, *up]).collect();
     }
-    assert_eq!(quantised.panels(), panels.len());
+    assert_eq!(quantized.panels(), panels.len());
     let (mut differences, mut squares) = (0.0, 0.0);
     for (panel, rows) in panels.into_iter().enumerate() {
         for (row, numbers) in rows.iter().enumerate() {
             for (column, &number) in numbers.iter().enumerate() {
-                let element = quantised.element(panel, row, column);
+                let element = quantized.element(panel, row, column);
                 differences += (f64::from(number) - f64::from(element)).powi(2);
                 squares += f64::from(number).powi(2);
             }
         }
-        (rows.len()..16).for_each(|row| assert_eq!(quantised.row_scale(panel, row), 0.0));
+        (rows.len()..16).for_each(|row| assert_eq!(quantized.row_scale(panel, row), 0.0));
     }
     (differences / squares).sqrt()
 }
 
 /// Every matrix is of the dtype that `dtype` tells by its name, as near as that dtype's steps are, and says how near.
-fn assert_quantised(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -> &'static str) {
+fn assert_quantized(path: &Path, checkpoint: &Checkpoint, dtype: impl Fn(&str) -> &'static str) {
     let inspected = inspect(path);
     let blob = Blob::open(path);
     for section in inspected["sections"].as_array().unwrap() {
@@ -327,7 +327,7 @@ fn mix_of_q4(name: &str) -> &'static str {
 }
 
 #[test]
-fn quantised_blobs_have_the_weights_about() {
+fn quantized_blobs_have_the_weights_about() {
     for checkpoint in [Checkpoint::tiny(TensorDtype::Bf16), Checkpoint::untied(TensorDtype::F32)] {
         let temp = TempDir::new();
         checkpoint.write(&temp.join("model"));
@@ -336,7 +336,7 @@ fn quantised_blobs_have_the_weights_about() {
             let out = temp.join(dtype);
             let args = ["--dtype", dtype, "--calibrate", "none"];
             assert_eq!(convert(&temp.join("model"), &out, &args).code, 0);
-            assert_quantised(&out, &checkpoint, mix);
+            assert_quantized(&out, &checkpoint, mix);
             assert_eq!(run("smolconv", &["verify".into(), out.clone().into_os_string()]).code, 0);
             let inspected = inspect(&out);
             let quantisation = &inspected["metadata"]["quantisation"];
@@ -349,16 +349,16 @@ fn quantised_blobs_have_the_weights_about() {
 }
 
 #[test]
-fn quantised_matrices_larger_than_one_piece_are_whole() {
+fn quantized_matrices_larger_than_one_piece_are_whole() {
     let (temp, checkpoint) = (TempDir::new(), with_embedding([250_011, 16]));
     checkpoint.write(&temp.join("model"));
     let keep = ["--dtype", "q8", "--keep", "lm_head=q4", "--quiet"];
     assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &keep).code, 0);
-    assert_quantised(&temp.join("out.bin"), &checkpoint, |name| if name == "lm_head" { "q4" } else { "q8" });
+    assert_quantized(&temp.join("out.bin"), &checkpoint, |name| if name == "lm_head" { "q4" } else { "q8" });
 }
 
 #[test]
-fn quantised_bytes_do_not_depend_on_the_threads() {
+fn quantized_bytes_do_not_depend_on_the_threads() {
     let more = ["--dtype", "q4", "--calibrate", "none", "--keep", "down_proj=q8", "--keep", "o_proj=bf16"];
     assert_same_on_any_threads(&tales(), &more);
 }
@@ -388,7 +388,7 @@ fn keep_decides_matrix_by_matrix() {
         .chain(["--dtype", "q4", "--calibrate", "none"])
         .collect();
     assert_eq!(convert(&temp.join("model"), &out, &more).code, 0);
-    assert_quantised(&out, &checkpoint, |name| match name {
+    assert_quantized(&out, &checkpoint, |name| match name {
         "lm_head" => "f32",
         "o_proj.0" | "o_proj.1" => "bf16",
         "qkv_proj.1" => "q6",
@@ -448,11 +448,11 @@ fn keeps_that_cannot_be_are_refused() {
     assert_eq!(temp.names(), ["model"]);
     let args = ["--dtype", "q4", "--calibrate", "none"];
     assert_eq!(convert(&temp.join("model"), &temp.join("out.bin"), &args).code, 0);
-    assert_quantised(&temp.join("out.bin"), &checkpoint, mix_of_q4);
+    assert_quantized(&temp.join("out.bin"), &checkpoint, mix_of_q4);
 }
 
 #[test]
-fn the_largest_numbers_stay_finite_when_quantised() {
+fn the_largest_numbers_stay_finite_when_quantized() {
     let (temp, mut checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::F32));
     let up_proj = &mut checkpoint.tensor("model.layers.0.mlp.up_proj.weight").values;
     up_proj[..3].copy_from_slice(&[f32::MAX, f32::MIN, f32::from_bits(1)]);
@@ -462,7 +462,7 @@ fn the_largest_numbers_stay_finite_when_quantised() {
         assert_eq!(convert(&temp.join("model"), &temp.join(dtype), &args).code, 0);
         let blob = Blob::open(&temp.join(dtype));
         let section = blob.section(Kind::GateUpProj, Some(0));
-        let matrix = Quantised::new(section.entry.dtype, 24, blob.bytes(section));
+        let matrix = Quantized::new(section.entry.dtype, 24, blob.bytes(section));
         let expected = [f32::MAX, f32::MIN, 0.0]; // in q5, the largest value is 15/16 of the smallest
         for (column, expected) in expected.into_iter().enumerate() {
             let element = matrix.element(1, 0, column); // the second panel is the first of up
@@ -1203,7 +1203,7 @@ fn a_text_to_calibrate_on_is_not_ignored() {
     for more in cases {
         let outcome = convert(&temp.join("model"), &temp.join("out.bin"), more);
         let expected =
-            "--calibrate: expected matrices to quantise (--dtype q8, q4 or q3, or --keep), found none";
+            "--calibrate: expected matrices to quantize (--dtype q8, q4 or q3, or --keep), found none";
         assert!(outcome.code == 2 && outcome.stderr.contains(expected), "{outcome:?}");
         assert_eq!(temp.names(), ["model"]);
     }

@@ -95,7 +95,7 @@ fn fast_logits_are_near_the_exact_ones_on_every_unit() {
 }
 
 #[test]
-fn with_tiles_quantised_weights_are_rounded_too() {
+fn with_tiles_quantized_weights_are_rounded_too() {
     for dtype in [Dtype::Q8, Dtype::Q4] {
         let model = tales(dtype);
         let tokens = tokens(&model);

@@ -39,7 +39,7 @@ fn reference(dtype: Dtype) -> (Vec<u8>, Vec<f32>) {
 }
 
 #[test]
-fn every_dequantiser_equals_gguf_py_bit_for_bit() {
+fn every_dequantizer_equals_gguf_py_bit_for_bit() {
     for (dtype, _) in TYPES {
         let (bytes, expected) = reference(dtype);
         let mut found = vec![0.0; expected.len()];
@@ -374,7 +374,7 @@ fn what_a_gguf_file_has_itself_is_not_asked_for_beside_it() {
     assert!(error.contains("config.json: expected no config beside a GGUF file"), "{error}");
 }
 
-/// The real file that the stand-in was dequantised from. Rounded to bf16 as the stand-in was, every section but the
+/// The real file that the stand-in was dequantized from. Rounded to bf16 as the stand-in was, every section but the
 /// metadata has the same bytes, so that logits and greedy ids on all of `reference.json` are the same bit for bit, and
 /// what `tests/reference.rs` finds of the one blob holds for the other.
 #[test]

@@ -21,7 +21,7 @@ mod limits;
 mod lora;
 mod overflow;
 mod perplexity;
-mod quantise;
+mod quantize;
 mod reference;
 mod saved_session;
 mod scoring;

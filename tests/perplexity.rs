@@ -154,7 +154,7 @@ fn the_program_has_pytorchs_perplexity_of_the_real_model() {
     assert!(outcome.stdout.contains("perplexity  16.8682  "), "{outcome:?}");
 }
 
-/// The study of what quantising costs found 0.0011 over the whole text, and the perplexity 0.12 % higher.
+/// The study of what quantizing costs found 0.0011 over the whole text, and the perplexity 0.12 % higher.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn smollm2_135m_in_q8_expects_what_f32_expects() {
@@ -168,7 +168,7 @@ fn smollm2_135m_in_q8_expects_what_f32_expects() {
 }
 
 #[test]
-fn quantised_blobs_are_the_farther_apart_the_fewer_bits_they_have() {
+fn quantized_blobs_are_the_farther_apart_the_fewer_bits_they_have() {
     let mut f32 = session(&blob(TALES));
     let tokens = tokens(&f32);
     let mut before = 0.0;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use smol_tests::common::{self as generated, Quantised, TempDir, TensorDtype, data, run, tales};
+use smol_tests::common::{self as generated, Quantized, TempDir, TensorDtype, data, run, tales};
 
 const NONE: u32 = u32::MAX;
 
@@ -72,7 +72,7 @@ impl<'a> Blob<'a> {
                 _ => rows,
             };
             match dtype {
-                5.. => assert_eq!(Quantised::new(dtype, columns, content).panels(), padded / 16),
+                5.. => assert_eq!(Quantized::new(dtype, columns, content).panels(), padded / 16),
                 _ => assert_eq!(length, padded * columns * size),
             }
             assert!(
@@ -113,7 +113,7 @@ impl Section<'_> {
     /// "Panels".
     fn element(&self, panel: usize, row: usize, column: usize) -> f32 {
         if self.dtype >= 5 {
-            return Quantised::new(self.dtype, self.columns, self.bytes).element(panel, row, column);
+            return Quantized::new(self.dtype, self.columns, self.bytes).element(panel, row, column);
         }
         let panel = panel * self.columns * 16;
         if self.dtype == 4 {

@@ -20,10 +20,10 @@ use smolrun::chat::{ChatOptions, ChatTemplate};
 use smolrun::format::Kind;
 
 /// Of the thread that compiles and renders: a quarter of what WebAssembly has, an eighth of what threads have. Builds
-/// without optimisation take more of it.
+/// without optimization take more of it.
 const STACK: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
 const MOST_MEMORY: usize = 64 << 20;
-/// Builds without optimisation are slower, and other tests may keep the machine busy.
+/// Builds without optimization are slower, and other tests may keep the machine busy.
 const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
 /// How many random templates there are unless `SMOL_TEMPLATES` says otherwise.
 const TEMPLATES: u64 = if cfg!(debug_assertions) { 500 } else { 5_000 };

@@ -165,7 +165,7 @@ fn lines_are_edited_recalled_and_kept_for_the_next_time() {
     terminal.type_text("/help");
     terminal.press("Enter");
     terminal
-        .wait_for("the list", |screen| screen.contains("/quit              leave, as exit and Ctrl-D do"));
+        .wait_for("the list", |screen| screen.contains("/quit              leave; so do exit and Ctrl-D"));
     terminal.type_text("Two \\");
     terminal.press("Enter");
     terminal.wait_for("a second line", |screen| screen.ends_with("\n."));

@@ -8,9 +8,9 @@ use smolrun::{KvDtype, Overflow};
 
 use crate::sampling::SamplingArgs;
 
-/// Run a small language model out of one mapped file.
+/// Runs a small language model from one mapped file.
 ///
-/// The continuation goes to standard output as it is generated, everything else to standard error.
+/// The continuation goes to standard output as it is generated. Everything else goes to standard error.
 #[derive(Debug, Parser)]
 #[command(
     name = "smolrun",
@@ -29,8 +29,16 @@ Examples:
   smolrun perplexity smol.bin book.txt
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|avx512amx|
-neon forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
+Exit codes:
+  0    done
+  1    an error
+  2    wrong usage
+  130  interrupted
+  143  terminated
+
+Environment:
+  SMOLRUN_ISA=NAME      Forces an instruction set: scalar, avx2, avx512, avx512vnni, avx512amx or neon
+  SMOLRUN_HISTORY=FILE  Keeps the lines of conversations in FILE; if empty, nowhere"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -41,7 +49,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Encode texts: a JSON string per line of standard input becomes an array of ids.
+    /// Encode texts: reads a JSON string per line of standard input, prints an array of ids per line.
     Tokenize {
         /// The blob that smolconv wrote.
         blob: PathBuf,
@@ -49,7 +57,7 @@ pub(crate) enum Command {
         #[arg(long)]
         special: bool,
     },
-    /// Decode ids: an array of ids per line of standard input becomes a JSON string.
+    /// Decode ids: reads an array of ids per line of standard input, prints a JSON string per line.
     Detokenize {
         /// The blob that smolconv wrote.
         blob: PathBuf,
@@ -65,13 +73,13 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
-    /// Score continuations: an object with a context and a list of continuations per line of standard input becomes one
-    /// with their scores.
+    /// Score continuations: reads a JSON object per line of standard input, prints one with the scores per line.
     ///
     /// In: {"context": "2 + 2 =", "continuations": [" 4", " 5"]}. Out: {"scores": [{"logprob": the sum of the tokens'
-    /// log-probabilities, "tokens": how many were scored, "is_greedy": whether each was the likeliest}, ...]}. Control tokens
-    /// in the texts are text. Where a continuation merges into the context's last token, it is scored from that token on;
-    /// one without any token is an error.
+    /// log-probabilities, "tokens": how many were scored, "is_greedy": whether each was the most likely}, ...]}.
+    ///
+    /// Control tokens in the texts are treated as text. If a continuation merges into the context's last token, it is
+    /// scored from that token on. A continuation without any token is an error.
     Score {
         /// The blob that smolconv wrote.
         blob: PathBuf,
@@ -79,12 +87,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
-    /// Tell how well a model foresees a text: its perplexity, and how far it is from another blob's model.
+    /// Measure how well a model predicts a text: its perplexity, and how far it is from another blob's model.
     ///
-    /// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left at
-    /// its end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
+    /// The text is encoded as a whole, with control tokens as text. It is then cut into windows that do not overlap;
+    /// the rest at its end is dropped. Each window is a sequence of its own. All its tokens but the first are scored.
     Perplexity(PerplexityArgs),
-    /// Tell what a blob holds, what memory it needs, and what this machine brings.
+    /// Show what a blob holds, how much memory it needs, and what this machine has.
     Info {
         /// The blob that smolconv wrote.
         blob: PathBuf,
@@ -99,7 +107,7 @@ pub(crate) enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// Write man pages to a directory, made if it is not there.
+    /// Write man pages to a directory, which is created if necessary.
     Man {
         /// The directory.
         directory: PathBuf,
@@ -117,11 +125,11 @@ pub(crate) struct PerplexityArgs {
     pub(crate) blob: PathBuf,
     /// A file of text in UTF-8; "-" reads it from standard input.
     pub(crate) text: PathBuf,
-    /// Compare with this blob, the reference: Kullback-Leibler divergence from it, and how often both find the same token
-    /// likeliest. It must have the same tokenizer.
+    /// Compare with this reference blob: Kullback-Leibler divergence from it, and how often both find the same token
+    /// most likely. It must have the same tokenizer.
     #[arg(long, value_name = "BLOB2")]
     pub(crate) against: Option<PathBuf>,
-    /// Tokens of a window.
+    /// Tokens per window.
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) window: usize,
     /// Threads to compute with [default: as many as the process may use].
@@ -136,16 +144,16 @@ pub(crate) struct PerplexityArgs {
 pub(crate) struct BenchArgs {
     /// The blob that smolconv wrote.
     pub(crate) blob: PathBuf,
-    /// Tokens of the prompt (pp); 0 leaves that measurement out.
+    /// Tokens in the prompt (pp); 0 skips this measurement.
     #[arg(short, long, default_value_t = 512, value_name = "N")]
     pub(crate) prompt: usize,
-    /// Tokens to generate (tg); 0 leaves that measurement out.
+    /// Tokens to generate (tg); 0 skips this measurement.
     #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
     pub(crate) tokens: usize,
     /// Tokens in the context before each measurement.
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) depth: usize,
-    /// Repetitions, after one to warm up.
+    /// Repetitions, after one that warms up.
     #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
     /// Threads to compute with [default: as many as the process may use].
@@ -165,7 +173,7 @@ pub(crate) struct BenchArgs {
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Kv {
-    /// As they are computed.
+    /// Exactly as computed.
     F32,
     /// Rounded: half the memory, nearly the same logits.
     F16,
@@ -222,52 +230,55 @@ pub(crate) struct GenerateArgs {
     /// How keys and values are kept.
     #[arg(long, value_enum, default_value_t = Kv::F32)]
     pub(crate) kv: Kv,
-    /// What to do when the context is full: stop, or forget the oldest 256 tokens after the first 256.
+    /// What to do when the context is full.
     #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
     pub(crate) overflow: OverflowArg,
-    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
+    /// Run prompts faster by rounding to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX). Not bit-exact.
     ///
-    /// For speed where the processor has such a unit and the blob's matrices are bf16, or has AMX and they are quantized; else
-    /// everything is exact all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and
-    /// generating never is. An output of a matrix moves by at most 2^-8 of the sum of its products' magnitudes, 2^-7
-    /// where it is quantized (a little more for sums in another order). The result does not depend on threads; it does on the unit, and on how a prompt
-    /// is split.
+    /// This needs AMX or AVX512-BF16 if the blob's matrices are bf16, and AMX if they are quantized. Otherwise
+    /// everything stays exact, and a line on standard error says so.
+    ///
+    /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact. An output of a matrix
+    /// moves by at most 2^-8 of the sum of its products' magnitudes, or 2^-7 where the matrix is quantized. Sums in
+    /// another order add a little.
+    ///
+    /// The result does not depend on the number of threads. It depends on the unit, and on how the prompt is split.
     #[arg(long)]
     pub(crate) fast: bool,
-    /// Go on from the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
+    /// Reuse the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
     ///
-    /// Where FILE is damaged, or was written with another blob or --kv, a line on standard error tells so, and it is
-    /// written anew.
+    /// If FILE is damaged, or was written with another blob or another --kv, a line on standard error says so, and the
+    /// file is written anew.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_cache: Option<PathBuf>,
     /// Print times and memory to standard error.
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Print one JSON object at the end instead of the text as it comes.
+    /// Print one JSON object at the end instead of the text as it is generated.
     #[arg(long, group = "json_output")]
     pub(crate) json: bool,
-    /// Print a JSON object in a line of its own for each token as it comes, and at the end one that tells how it ended.
+    /// Print one line of JSON for each token as it is generated, and one at the end that says how it ended.
     #[arg(long, group = "json_output")]
     pub(crate) json_lines: bool,
-    /// Add to the JSON each token's log-probability, and the N likeliest tokens in its place.
+    /// Add each token's log-probability to the JSON, and the N most likely tokens in its place.
     #[arg(long, requires = "json_output", value_name = "N")]
     pub(crate) logprobs: Option<usize>,
     /// Check every checksum of the blob first.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Read the blob into memory instead of mapping it: for network mounts.
+    /// Read the blob into memory instead of mapping it, for example on a network mount.
     #[arg(long)]
     pub(crate) no_mmap: bool,
 }
 
-/// What is to be continued or answered.
+/// What to continue or answer.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct PromptArgs {
-    /// The text to continue, or to answer with --chat; "-" for standard input alone. Without one, on a terminal, a
-    /// conversation begins.
+    /// The text to continue, or to answer with --chat; "-" stands for standard input alone. Without a prompt, a
+    /// conversation begins if this is a terminal.
     ///
-    /// Standard input that is not a terminal is read to its end: it is the prompt, or follows the prompt on a new line.
-    /// Where it never ends, as in a loop that reads from it or in a service, "< /dev/null" is the way.
+    /// If standard input is not a terminal, it is read to its end. It becomes the prompt, or follows the prompt on a
+    /// new line. If it never ends, as in a service or in a loop that reads from it, add "< /dev/null".
     #[arg(value_name = "PROMPT")]
     pub(crate) text: Option<String>,
     /// Read the prompt from a file.
@@ -276,14 +287,14 @@ pub(crate) struct PromptArgs {
     /// Render the blob's chat template around the prompt.
     #[arg(long)]
     pub(crate) chat: bool,
-    /// The system message before the prompt, or of the conversation.
+    /// The system message, before the prompt or in a conversation.
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Read the system message from a file.
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     pub(crate) system_file: Option<PathBuf>,
-    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it, or its list alone. The
-    /// prompt, if there is one, is its next message.
+    /// Continue the conversation in FILE: {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it, or
+    /// only the list. The prompt, if there is one, is the next message.
     #[arg(long, value_name = "FILE")]
     pub(crate) messages: Option<PathBuf>,
     /// Parse control tokens such as <|im_start|> in the prompt.
@@ -291,13 +302,13 @@ pub(crate) struct PromptArgs {
     pub(crate) special: bool,
 }
 
-/// What `/set` can change in a conversation. No option has a default here, so that it is known which were given.
+/// What `/set` can change in a conversation. No option has a default here, so that the program knows which were given.
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub(crate) struct AnswerArgs {
-    /// Most tokens to generate [default: 256].
+    /// Generate at most N tokens [default: 256].
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) max_tokens: Option<usize>,
-    /// End at this text, which is not printed. May be given several times.
+    /// Stop at this text, which is not printed. May be repeated.
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     #[command(flatten)]

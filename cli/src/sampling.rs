@@ -13,47 +13,47 @@ use smolrun::{Model, Sampling};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Divide logits by this before drawing; 0 always takes the most likely token [default: 0; of --chat and conversations
-    /// what the checkpoint recommends, else 0.7].
+    /// Divide logits by T before drawing; 0 always takes the most likely token [default: 0; for --chat and
+    /// conversations what the checkpoint recommends, else 0.7].
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Draw from the K most likely tokens; 0 for all [default: 0; of --chat and conversations what the checkpoint
+    /// Draw from the K most likely tokens; 0 for all [default: 0; for --chat and conversations what the checkpoint
     /// recommends].
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw from the most likely tokens that together reach this probability [default: 1; of --chat and conversations what
-    /// the checkpoint recommends, else 0.9].
+    /// Draw from the most likely tokens that together reach this probability [default: 1; for --chat and conversations
+    /// what the checkpoint recommends, else 0.9].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
-    /// Draw from tokens at least this fraction as likely as the most likely one [default: 0].
+    /// Draw from tokens that are at least P times as likely as the most likely one [default: 0].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
-    /// Draw from tokens as informative as can be expected that together reach this probability [default: 1].
+    /// Draw from the tokens closest to the expected information that together reach this probability [default: 1].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     typical_p: Option<f32>,
-    /// Divide positive logits of tokens in the window by this, multiply negative ones [default: 1; of --chat and
+    /// Divide positive logits of tokens in the window by X and multiply negative ones [default: 1; for --chat and
     /// conversations what the checkpoint recommends].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
-    /// Take this from a token's logit for each time it is in the window [default: 0].
+    /// Subtract X from a token's logit for each time the token is in the window [default: 0].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// Take this from the logit of each token in the window [default: 0].
+    /// Subtract X from the logit of each token in the window [default: 0].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// How many of the last tokens the penalties look at, the prompt's included; 0 for all [default: 0].
+    /// How many of the last tokens the penalties look at, including the prompt's; 0 for all [default: 0].
     #[arg(long, value_name = "N")]
     penalty_window: Option<usize>,
-    /// Add X to the logit of token ID; "-inf" rules it out. May be given several times.
+    /// Add X to the logit of token ID; "-inf" rules it out. May be repeated.
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
     /// Rule out the tokens that end a generation.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     ignore_eos: Option<bool>,
-    /// The steps to apply and their order [default: bias,penalties,temperature,top-k,top-p,min-p,typical].
+    /// Which steps to apply, in which order [default: bias,penalties,temperature,top-k,top-p,min-p,typical].
     #[arg(long, value_delimiter = ',', value_name = "STEP,STEP,...")]
     sampler_order: Option<Vec<SamplerStep>>,
-    /// Decides every draw: a number, or "random" [default: 0; of --chat and conversations random].
+    /// A number, or "random"; it decides every draw [default: 0; for --chat and conversations random].
     #[arg(long, value_name = "SEED")]
     seed: Option<Seed>,
 }

@@ -42,7 +42,7 @@ impl Options {
     fn check_calibration(&self, quantizes: bool) -> Result<()> {
         match self.calibration {
             Calibration::BuiltIn | Calibration::Text(_) if !quantizes => {
-                let expected = "expected matrices to quantise (--dtype q8, q4 or q3, or --keep)";
+                let expected = "expected matrices to quantize (--dtype q8, q4 or q3, or --keep)";
                 Err(Error::Options { problem: format!("--calibrate: {expected}, found none") })
             }
             _ => Ok(()),

@@ -39,9 +39,9 @@ pub enum Error {
         /// `max_position_embeddings`.
         limit: usize,
     },
-    /// A text makes more tokens than there is room for. How many was not counted.
+    /// A text makes more tokens than there is room for. They were not all counted.
     TextTooLong {
-        /// Tokens that it makes at least.
+        /// The least number of tokens that it makes.
         needed: usize,
         /// Tokens that there is room for.
         limit: usize,
@@ -55,7 +55,7 @@ pub enum Error {
         /// What it was.
         found: String,
     },
-    /// A file is no session that this one can go on from.
+    /// A file is not a session that this one can continue.
     SavedSession {
         /// The file.
         path: PathBuf,

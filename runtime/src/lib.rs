@@ -1,7 +1,7 @@
-//! smolrun runs a small language model out of one mapped file.
+//! smolrun runs a small language model from one mapped file.
 //!
-//! `smolconv` turns a checkpoint into a *blob* once; [`Model::open`] maps it and checks its directory, which takes
-//! microseconds, and a [`Session`] generates from it:
+//! `smolconv` turns a checkpoint into a *blob* once. [`Model::open`] maps the blob and checks its directory, which
+//! takes microseconds. A [`Session`] generates from it:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -50,7 +50,7 @@
 //!         answer += &token.text;
 //!     }
 //!     println!();
-//!     messages.push(Message::new("assistant", answer)); // what came of it, where it was cancelled
+//!     messages.push(Message::new("assistant", answer)); // the part so far, if it was cancelled
 //!     cancel.reset();
 //! }
 //! # }

@@ -1,4 +1,4 @@
-//! What this machine can do at most, measured: the floor that speeds are compared with.
+//! What this machine can do at most, measured, so that speeds can be compared with it.
 
 use std::fmt;
 use std::time::Instant;
@@ -15,7 +15,7 @@ const ITERATIONS_WHERE_SLOW: usize = 2_000;
 
 /// Threads and memory to measure this machine with.
 ///
-/// A shared machine's speed changes from second to second: measure beside what is to be compared, several times.
+/// A shared machine's speed changes from second to second. Measure several times, right beside what is compared.
 pub struct Machine {
     kernels: Kernels,
     pool: Pool,
@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Makes ready to read `bytes` bytes of memory, rounded down to whole cache lines, with `threads` threads.
+    /// Prepares to read `bytes` bytes of memory, rounded down to whole cache lines, with `threads` threads.
     pub fn new(kernels: Kernels, threads: usize, bytes: usize) -> Result<Machine> {
         let pool = Pool::new(threads, None).map_err(|source| Error::Threads { source })?;
         let len = bytes / size_of::<f32>() / LANES * LANES;

@@ -1,16 +1,16 @@
 //! Text from files and models, made safe to show.
 //!
-//! What a model writes, what a file is called and what a blob says of itself may hold anything: escape sequences that
-//! rewrite the screen or the clipboard, and marks that show text in another order than it has. Programs pass such text
-//! through here on its way to a terminal. Scripts want the exact bytes: what goes to a file or a pipe is left as it is.
+//! A model's text, a file's name and a blob's metadata may hold anything: escape sequences that rewrite the screen or
+//! the clipboard, and marks that show text in another order than it has. Programs pass such text through here on its
+//! way to a terminal. Scripts want the exact bytes, so what goes to a file or a pipe stays as it is.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// `text` with U+FFFD for every character that does something to a terminal. Newlines and tabs stay.
 ///
-/// Such are C0 and C1 controls, DEL, and the embeddings, overrides and isolates of bidirectional text. Marks such as
-/// U+200F stay: honest text from right to left needs them, and no more than what is beside them moves.
+/// Those are C0 and C1 controls, DEL, and the embeddings, overrides and isolates of bidirectional text. Marks such as
+/// U+200F stay: honest right-to-left text needs them, and they move only what is beside them.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_kept = |c: char| matches!(c, '\n' | '\t') || !is_harmful(c);
     if text.chars().all(is_kept) {

@@ -1,4 +1,4 @@
-//! The second level of trust: every byte of a blob is one that its converter wrote.
+//! The second level of trust: every byte of a blob is as its converter wrote it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

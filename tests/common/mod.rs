@@ -8,7 +8,7 @@ mod greedy;
 mod logits;
 mod models;
 mod programs;
-mod quantised;
+mod quantized;
 mod running;
 mod saved;
 mod temp_dir;
@@ -25,7 +25,7 @@ pub use self::models::{
     tales, tales_with_prefix, tales_with_template,
 };
 pub use self::programs::{Outcome, program, run};
-pub use self::quantised::Quantised;
+pub use self::quantized::Quantized;
 pub use self::running::{Running, within};
 pub use self::saved::SavedSession;
 pub use self::temp_dir::TempDir;

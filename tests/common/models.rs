@@ -95,12 +95,12 @@ pub fn blob_of_mix(name: &str, mix: Mix) -> PathBuf {
     blob_with(name, &format!("{}-mix", mix.name()), mix.into(), Calibration::Auto)
 }
 
-/// A blob of the model in the repository with matrices of every quantised dtype.
+/// A blob of the model in the repository with matrices of every quantized dtype.
 pub fn blob_with_all_widths() -> PathBuf {
     blob_with(TALES, "all-widths", all_widths(), Calibration::None)
 }
 
-/// Every quantised dtype for some of the matrices.
+/// Every quantized dtype for some of the matrices.
 pub fn all_widths() -> Weights {
     let keep = [("o_proj", Dtype::Q8), ("qkv_proj", Dtype::Q6), ("embed_tokens_rare.1", Dtype::Q3)];
     let keep = keep.map(|(pattern, dtype)| Keep { pattern: pattern.into(), dtype });

@@ -1,17 +1,17 @@
 //! What a line that was typed asks for.
 
 /// What `/help` shows.
-pub(crate) const HELP: &str = r#"  /system [TEXT]     set what the model is told first, or show it
-  /set [NAME VALUE]  set an option of the command line, such as temperature 0.8, or show them; without VALUE set it back
+pub(crate) const HELP: &str = r#"  /system [TEXT]     set the system message, or show it
+  /set [NAME VALUE]  set a command-line option, such as temperature 0.8, or show all; without VALUE reset it
   /retry             answer the last message again
   /undo              take back the last message and its answer
   /reset             forget the conversation, keep the system message
   /save [FILE]       write the conversation to a file; /save! replaces one
-  /load FILE         go on with a conversation from a file
-  /stats             times and memory of the last answer
-  /help              this list
-  /quit              leave, as exit and Ctrl-D do
-A line that ends in \ goes on in the next one, and so does all from """ to the next """.
+  /load FILE         continue a conversation from a file
+  /stats             show times and memory of the last answer
+  /help              show this list
+  /quit              leave; so do exit and Ctrl-D
+A line that ends in \ continues on the next one. """ begins a text of several lines, and """ ends it.
 // begins a message with a slash; Ctrl-C stops an answer."#;
 
 /// What begins and ends a text of several lines.

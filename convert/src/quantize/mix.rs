@@ -95,7 +95,7 @@ fn whole(kind: Kind) -> Option<Kind> {
 }
 
 /// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half, if that leaves any. Tokenizers number
-/// their tokens in the order in which they were learnt, the most frequent first: of a text in English, these are about
+/// their tokens in the order in which they were learned, the most frequent first: of a text in English, these are about
 /// eight tenths and 95 hundredths of the tokens.
 fn cuts(tokens: usize) -> Vec<usize> {
     let mut cuts = vec![tokens / 8, tokens / 2];

@@ -1,4 +1,4 @@
-//! Numbers to quantized panels, with the least squared error: see "Quantised panels" in `format-spec.md`.
+//! Numbers to quantized panels, with the least squared error: see "Quantized panels" in `format-spec.md`.
 //!
 //! All sums are in f32 or f64 in a fixed order, so that the bytes do not depend on threads or processors.
 

@@ -2,9 +2,9 @@
 //!
 //! [`Model::encode_chat`](crate::Model::encode_chat) is what most need.
 //!
-//! **What a message says never becomes a control token**, whatever it spells: before the template sees it, a guard
-//! character is put into everything in it that could be read as one, and the tokenizer takes the guard out again after
-//! it has looked for control tokens. What the template itself writes is parsed.
+//! **What a message says never becomes a control token**, whatever it spells. Before the template sees it, a guard
+//! character is put into everything in it that could be read as one. The tokenizer takes the guard out again after it
+//! has looked for control tokens. What the template itself writes is parsed.
 
 mod date;
 mod guard;
@@ -27,7 +27,7 @@ const GUARDS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// `system`, `user` or `assistant`, or what else the template knows.
+    /// `system`, `user`, `assistant`, or another role that the template knows.
     pub role: String,
     /// What was said.
     pub content: String,
@@ -46,13 +46,13 @@ impl Message {
 pub struct ChatOptions {
     /// Whether the text ends with what begins the assistant's answer.
     pub add_generation_prompt: bool,
-    /// The time that `strftime_now` tells, in UTC. Without it a template finds `strftime_now` undefined: the library
-    /// has no clock, and the same messages give the same prompt.
+    /// The time that `strftime_now` returns, in UTC. Without it, `strftime_now` is undefined in the template: the
+    /// library has no clock, and the same messages give the same prompt.
     pub now: Option<SystemTime>,
     /// Variables of the template by name, such as `enable_thinking`.
     pub variables: Vec<(String, TemplateVariable)>,
-    /// Most tokens that the conversation may make, mostly [`Session::most_tokens`](crate::Session::most_tokens): one that is
-    /// far too long is an error before all of it is encoded.
+    /// Most tokens that the conversation may make, usually [`Session::most_tokens`](crate::Session::most_tokens). One
+    /// that is far too long is an error before all of it is encoded.
     pub max_tokens: usize,
 }
 
@@ -90,7 +90,7 @@ impl ChatOptions {
         ChatOptions { add_generation_prompt, ..self }
     }
 
-    /// These options with the time that it is.
+    /// These options with the present time.
     pub fn now(self, now: SystemTime) -> ChatOptions {
         ChatOptions { now: Some(now), ..self }
     }
@@ -100,7 +100,7 @@ impl ChatOptions {
         ChatOptions { max_tokens, ..self }
     }
 
-    /// These options with a variable more; of two with one name the last counts.
+    /// These options with one more variable; of two with the same name the last counts.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<TemplateVariable>) -> ChatOptions {
         self.variables.push((name.into(), value.into()));
         self

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 
 /// A compiled chat template.
 ///
-/// Whatever it is, compiling and rendering it takes a bounded time, memory and stack, or is an error that says which
-/// limit it exceeds: a template comes from a file that anybody may have made. A source has 64 KB at most, and nests 40
-/// deep. Rendering may take 4,000,000 steps and make 32 MB of text and values, and 64 more of either for each byte of the
-/// conversation, where each message counts as 64 bytes more.
+/// A template comes from a file that anybody may have made. Compiling and rendering it takes bounded time, memory and
+/// stack, or is an error that says which limit it exceeds. A source has at most 64 KB and nests at most 40 deep.
+/// Rendering may take 4,000,000 steps and make 32 MB of text and values. It may take 64 more of either for each byte of
+/// the conversation, where each message counts as 64 more bytes.
 #[derive(Debug)]
 pub struct ChatTemplate {
     template: Template,
@@ -23,7 +23,7 @@ impl ChatTemplate {
 
     /// The text of `messages`, as `apply_chat_template(tokenize=False)` renders it.
     ///
-    /// `bos_token`, `eos_token` and what else a template may ask for is to be among the options' variables.
+    /// `bos_token`, `eos_token` and whatever else a template may ask for must be among the options' variables.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let of_message = |said: &Message| {
             Value::record([("role", said.role.as_str().into()), ("content", said.content.as_str().into())])

@@ -1,4 +1,4 @@
-//! Two models' expectations of one text, side by side.
+//! Two models' predictions of one text, side by side.
 
 use std::ops::AddAssign;
 
@@ -8,18 +8,18 @@ use super::windows::Windows;
 use crate::error::{Error, Result};
 use crate::generate::{LogSoftmax, Session, first_largest};
 
-/// How far a model's expectations are from those of a reference. Those of several windows add up (`+=`).
+/// How far a model's predictions are from those of a reference. The values of several windows add up (`+=`).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// How well the model foresaw the tokens.
+    /// How well the model predicted the tokens.
     pub perplexity: Perplexity,
     /// How well the reference did.
     pub reference: Perplexity,
     /// For each token the Kullback-Leibler divergence of the model from the reference before it, in nats: the sum of
     /// p ln(p / q) over the vocabulary, p being the reference's probabilities and q the model's.
     pub divergences: Vec<f64>,
-    /// For how many tokens both found the same one likeliest.
+    /// For how many tokens both found the same one most likely.
     pub agreements: usize,
 }
 
@@ -29,7 +29,7 @@ impl Comparison {
         self.divergences.iter().sum::<f64>() / self.divergences.len() as f64
     }
 
-    /// What this fraction of the divergences, from 0 to 1, does not exceed, between two of them in proportion; NaN of none.
+    /// The quantile of the divergences at this fraction, from 0 to 1, interpolated between two of them; NaN of none.
     pub fn divergence_at(&self, fraction: f64) -> f64 {
         let mut sorted = self.divergences.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -39,7 +39,7 @@ impl Comparison {
         below + (above - below) * place.fract()
     }
 
-    /// For what part of the tokens both found the same one likeliest, from 0 to 1; NaN of none.
+    /// The part of the tokens, from 0 to 1, for which both found the same one most likely; NaN of none.
     pub fn agreement(&self) -> f64 {
         self.agreements as f64 / self.divergences.len() as f64
     }
@@ -62,9 +62,9 @@ pub struct ComparisonWindows<'a> {
 }
 
 impl Session {
-    /// How far the model's expectations of `tokens` are from those of `reference`'s model, window by window.
+    /// How far the model's predictions of `tokens` are from those of `reference`'s model, window by window.
     ///
-    /// As [`Session::perplexity`]; the two models must have one vocabulary, of which only the size is checked.
+    /// It works like [`Session::perplexity`]. The two models must have the same vocabulary; only its size is checked.
     pub fn compare<'a>(
         &'a mut self,
         reference: &'a mut Session,

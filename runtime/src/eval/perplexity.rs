@@ -35,7 +35,7 @@ impl PerplexityOptions {
     }
 }
 
-/// How well a model foresaw some tokens. Those of several windows add up (`+=`).
+/// How well a model predicted some tokens. The values of several windows add up (`+=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Perplexity {
@@ -51,7 +51,7 @@ impl Perplexity {
         self.nll / self.tokens as f64
     }
 
-    /// e to the mean negative log-likelihood: among how many equally likely tokens the model could as well have chosen.
+    /// e to the mean negative log-likelihood: the model is as uncertain as among so many equally likely tokens.
     pub fn perplexity(&self) -> f64 {
         self.mean_nll().exp()
     }
@@ -71,11 +71,11 @@ pub struct PerplexityWindows<'a> {
 }
 
 impl Session {
-    /// How well the model foresees `tokens`, window by window.
+    /// How well the model predicts `tokens`, window by window.
     ///
-    /// The text is cut into windows that do not overlap, and what is left at its end is dropped. Each window is a sequence
-    /// of its own, from position 0, of which all tokens but the first are scored. The sequence so far is forgotten. An
-    /// error if there is no whole window; the iterator ends early when it is cancelled, and after an error.
+    /// The text is cut into windows that do not overlap. The rest at its end is dropped. Each window is a sequence of
+    /// its own, from position 0, and all its tokens but the first are scored. The sequence so far is forgotten. It is
+    /// an error if there is no whole window. The iterator ends early if it is cancelled, and after an error.
     ///
     /// ```no_run
     /// # use smolrun::eval::{Perplexity, PerplexityOptions};

@@ -1,4 +1,4 @@
-//! How likely the model finds a given continuation: what classification and evaluation harnesses ask for.
+//! How likely the model finds a given continuation, as classification and evaluation harnesses ask.
 
 use super::finite;
 use crate::error::{Error, Result};
@@ -11,18 +11,18 @@ use crate::tokenizer::SpecialTokens;
 pub struct Score {
     /// The sum of its tokens' log-probabilities, each given all before it.
     pub logprob: f64,
-    /// How many tokens were scored: those of the continuation, one at least.
+    /// How many tokens were scored: those of the continuation, at least one.
     pub tokens: usize,
-    /// Whether each of them is the likeliest in its place: what greedy generation would have said.
+    /// Whether each of them is the most likely in its place, so that greedy generation would have written it.
     pub is_greedy: bool,
 }
 
 impl Session {
-    /// Scores each of `continuations` after `context`, of which there is at least one token.
+    /// Scores each of `continuations` after `context`, which has at least one token.
     ///
-    /// The sequence becomes `context`; what it has in common with the one before is not computed again, and `context`
-    /// is computed once for all of them. A continuation without tokens is an error: certain as it is, it would be likelier
-    /// than any other.
+    /// The sequence becomes `context`. What it has in common with the one before is not computed again, and `context`
+    /// is computed once for all continuations. A continuation without tokens is an error: it would be certain, and so
+    /// more likely than any other.
     pub fn score(&mut self, context: &[u32], continuations: &[&[u32]]) -> Result<Vec<Score>> {
         if let Some(index) = continuations.iter().position(|tokens| tokens.is_empty()) {
             return Err(no_tokens(format!("none in number {}", index + 1)));
@@ -40,10 +40,11 @@ impl Session {
 
     /// Scores each of `continuations` as a text that follows the text `context`, in which control tokens are text.
     ///
-    /// Context and continuation are encoded together, and the blanks at the context's end belong to the continuation, as in
-    /// evaluation harnesses. The continuation begins with the first token that is not the context's own: mostly past the
-    /// context's last, earlier where the two merge into one token, as `un` and `able` may. [`Score::tokens`] says how many
-    /// were scored. Where the context has no token left, the token that begins a text takes its place.
+    /// Context and continuation are encoded together, and the blanks at the context's end belong to the continuation,
+    /// as in evaluation harnesses. The continuation begins with the first token that is not the context's own. That is
+    /// usually the one after the context's last, but an earlier one if the two merge into one token, as `un` and `able`
+    /// may. [`Score::tokens`] says how many were scored. If the context has no token left, the token that begins a text
+    /// takes its place.
     pub fn score_texts(&mut self, context: &str, continuations: &[impl AsRef<str>]) -> Result<Vec<Score>> {
         let cut = |continuation: &_| self.cut(context, AsRef::as_ref(continuation));
         let pairs = continuations.iter().map(cut).collect::<Result<Vec<_>>>()?;

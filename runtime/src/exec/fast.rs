@@ -1,5 +1,4 @@
-//! What a session that was asked to be fast trades its bits for: prompts with activations rounded to bf16, and quantized weights,
-//! too.
+//! What a fast session gives up exact bits for: prompts with activations rounded to bf16, and quantized weights, too.
 
 use std::fmt;
 
@@ -8,10 +7,10 @@ use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernels::{Bf16Unit, Elements, Kernels, Tile, tiles};
 
-/// Fewest rows whose products are worth rounding for: fewer take hardly longer than reading the weights does.
+/// Fewest rows that are worth rounding for: fewer take hardly longer than reading the weights does.
 pub(crate) const FEWEST_ROWS: usize = 32;
 
-/// What [`SessionOptions::fast`](crate::SessionOptions::fast) came to in a session.
+/// The effect of [`SessionOptions::fast`](crate::SessionOptions::fast) in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fast {

@@ -268,9 +268,9 @@ fn memory_size() -> usize {
     0
 }
 
-/// Has this thread know of all memory, where another knows of more. V8 up to September 2026 checks some accesses against
-/// what the thread knew when it last looked, and a thread that spins does not look: copies, and atomics in code that is not yet
-/// optimized, would trap. (V8's issues 529880019 and 533026477)
+/// Tells this thread of all memory, if another knows of more. V8 up to September 2026 checks some accesses against what
+/// the thread knew when it last looked, and a thread that spins does not look. Copies, and atomics in code that is not
+/// yet optimized, would trap. (V8's issues 529880019 and 533026477)
 fn learn_of_growth(size: usize) {
     #[cfg(target_arch = "wasm32")]
     if memory_size() < size {

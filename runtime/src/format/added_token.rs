@@ -18,13 +18,13 @@ pub struct AddedToken {
 }
 
 impl AddedToken {
-    /// Most bytes of a token's text: from each place of a text, so many are looked at. Those of real tokens have up to 93.
+    /// Most bytes of a token's text. From each place of a text, so many are looked at. Real tokens have up to 93.
     pub const MAX_LEN: usize = 256;
     /// Flag: a control token, found in text only where the caller asks for it.
     pub const SPECIAL: u32 = 1;
-    /// Flag: takes the white space to its left along.
+    /// Flag: includes the white space to its left.
     pub const LSTRIP: u32 = 2;
-    /// Flag: takes the white space to its right along.
+    /// Flag: includes the white space to its right.
     pub const RSTRIP: u32 = 4;
     /// Flag: found only between characters that belong to no word. No version writes it yet.
     pub const SINGLE_WORD: u32 = 8;
@@ -45,12 +45,12 @@ impl AddedToken {
         self.flags & Self::SPECIAL != 0
     }
 
-    /// Whether the token takes the white space to its left along.
+    /// Whether the token includes the white space to its left.
     pub fn takes_left_space(self) -> bool {
         self.flags & Self::LSTRIP != 0
     }
 
-    /// Whether the token takes the white space to its right along.
+    /// Whether the token includes the white space to its right.
     pub fn takes_right_space(self) -> bool {
         self.flags & Self::RSTRIP != 0
     }

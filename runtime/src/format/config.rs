@@ -62,7 +62,7 @@ pub struct Config {
     pub max_position_embeddings: usize,
     /// RMSNorm's epsilon.
     pub rms_norm_eps: f32,
-    /// What query-key products are multiplied with.
+    /// The factor of query-key products.
     pub attention_scale: f32,
     /// Whether `lm_head` is the embedding.
     pub tie_word_embeddings: bool,
@@ -72,7 +72,7 @@ pub struct Config {
     pub pad_token_id: Option<u32>,
     /// The ids that end a generation, at most 16.
     pub eos_token_ids: Vec<u32>,
-    /// Positions that a token sees in the layers with a sliding window, its own included; `None` where no layer has one.
+    /// Positions that a token sees in the layers with a sliding window, its own included; `None` if no layer has one.
     pub sliding_window: Option<usize>,
 }
 

@@ -59,8 +59,8 @@ impl Header {
 
     /// Reads and checks the header of `bytes`, then the hash over it and the directory it announces.
     ///
-    /// The order matters: a file that is no blob is told so before it is called damaged, and a future version
-    /// before its fields are judged by this version's rules. Returns the header and the directory's bytes.
+    /// The order matters. A file that is no blob is reported as such before it could be called damaged, and so is a
+    /// future version before this version's rules judge its fields. Returns the header and the directory's bytes.
     pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), FormatError> {
         let found = bytes.len() as u64;
         let head = bytes.get(..HEADER_LEN).ok_or(FormatError::TooShort { found })?;

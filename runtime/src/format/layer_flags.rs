@@ -1,4 +1,4 @@
-//! What single decoder layers do otherwise than those of the first Llama.
+//! How single decoder layers differ from those of the first Llama.
 
 use super::config::Config;
 

@@ -10,7 +10,7 @@ const MAX_SLOTS_PER_MERGE: usize = 256;
 /// A slot that holds no merge.
 const EMPTY: [u32; 4] = [NO_TOKEN, 0, 0, 0];
 
-/// What a pair of neighbouring tokens becomes.
+/// What a pair of neighboring tokens becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merge {
     /// The pair with the lowest rank in a word is merged first.

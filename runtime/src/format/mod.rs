@@ -119,7 +119,7 @@ impl Section {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerSections {
-    /// What the layer does otherwise than the first Llama's.
+    /// How the layer differs from the first Llama's.
     pub flags: LayerFlags,
     /// `[hidden_size]`
     pub input_layernorm: Range<usize>,
@@ -163,7 +163,7 @@ pub struct TokenizerSections {
     pub added_tokens: Range<usize>,
     /// One [`Dfa`] per stage, in the order in which they run.
     pub pretokenizer: Vec<Range<usize>>,
-    /// What becomes of a text before it is cut into words.
+    /// What is done to a text before it is cut into words.
     pub rules: TextRules,
     /// `u32 [n][2]`: code point and id of each character that is a token. Empty for a tokenizer that starts from bytes.
     pub char_tokens: Range<usize>,

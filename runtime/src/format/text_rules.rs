@@ -1,4 +1,4 @@
-//! What becomes of a text before it is cut into words, and of the text that ids decode to.
+//! What is done to a text before it is cut into words, and to the text that ids decode to.
 
 /// The rules; none by default, as in a tokenizer of GPT-2's kind.
 ///

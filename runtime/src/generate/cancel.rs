@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// Asks every generation that was given this handle to end with its next token.
+    /// Asks every generation with this handle to end with its next token.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -18,7 +18,7 @@ impl CancelToken {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Makes the handle as good as new, for the next generation.
+    /// Resets the handle for the next generation.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

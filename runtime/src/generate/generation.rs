@@ -48,8 +48,8 @@ impl FinishReason {
 pub struct Token {
     /// Its id.
     pub id: u32,
-    /// The text that is complete with it: nothing while a character is unfinished or a stop string may be coming, nothing
-    /// for a control token.
+    /// The text that is complete with it. There is none while a character is unfinished or a stop string may be coming,
+    /// and none for a control token.
     pub text: String,
     /// How likely it was, if that was asked for.
     pub logprobs: Option<Logprobs>,
@@ -82,7 +82,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// What comes after `prompt`, which comes after what `session` holds. Nothing is run yet.
+    /// A generation of what comes after `prompt`, which comes after what `session` holds. Nothing is run yet.
     pub fn new(session: &Session, prompt: &[u32], options: GenerateOptions) -> Result<Generation> {
         if options.stop.iter().any(String::is_empty) {
             let (expected, found) = ("texts that are not empty".into(), "an empty one".into());
@@ -106,8 +106,8 @@ impl Generation {
         })
     }
 
-    /// The next token; after an error or the last token, none. `session` is the one that it was made with, and nothing
-    /// else was fed to it since.
+    /// The next token; after an error or the last token, none. `session` must be the one that it was made with, and
+    /// nothing else may have been fed to it since.
     pub fn next(&mut self, session: &mut Session) -> Option<Result<Token>> {
         if self.is_finished {
             return None;
@@ -117,8 +117,8 @@ impl Generation {
         token.transpose()
     }
 
-    /// Why it ended, once it has. Without a last token to say so, it ended before the first: it was told to, or
-    /// `max_tokens` is 0.
+    /// Why it ended, once it has. Usually its last token says so. Without one it ended before the first token: it was
+    /// told to, or `max_tokens` is 0.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.finish_reason
     }

@@ -11,11 +11,11 @@ pub struct GenerateOptions {
     pub max_tokens: usize,
     /// How each is chosen.
     pub sampling: Sampling,
-    /// Texts that end the generation and are not part of its text, nor is any beginning of one that came to be.
+    /// Texts that end the generation. They are not part of its text, and neither is the beginning of the one that came.
     pub stop: Vec<String>,
-    /// How many of the likeliest tokens to name with each token; `None` for no log-probabilities at all.
+    /// How many of the most likely tokens to name with each token; `None` for no log-probabilities at all.
     pub logprobs: Option<usize>,
-    /// Ends the generation from elsewhere.
+    /// A handle that ends the generation from elsewhere.
     pub cancel: CancelToken,
 }
 
@@ -47,7 +47,7 @@ impl GenerateOptions {
         GenerateOptions { stop: stop.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// These options with log-probabilities, and the `top` likeliest tokens in each one's place.
+    /// These options with log-probabilities, and the `top` most likely tokens in the place of each.
     pub fn logprobs(self, top: usize) -> GenerateOptions {
         GenerateOptions { logprobs: Some(top), ..self }
     }

@@ -83,8 +83,8 @@ impl Model {
         self.chat()?.encode(messages, options)
     }
 
-    /// The text that [`Model::encode_chat_with`] encodes. Control tokens that a message spells cannot be told from the
-    /// template's in it.
+    /// The text that [`Model::encode_chat_with`] encodes. In it, control tokens that a message spells look like the
+    /// template's.
     pub fn render_chat(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         self.chat()?.render(messages, options)
     }

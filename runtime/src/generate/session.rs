@@ -23,12 +23,13 @@ pub struct SessionOptions {
     /// Threads, the caller's included; by default as many as the process may use at once. The result does not depend
     /// on it. With 1 no thread is started.
     pub threads: Option<usize>,
-    /// Who starts the threads but for the caller's; by default the standard library, which waits for them when the session
-    /// ends. This is for where it cannot, as in a web page, and for threads with a priority or a place of their own.
+    /// Who starts the threads other than the caller's. By default the standard library does, and waits for them when
+    /// the session ends. Use this where it cannot, as in a web page, and for threads with a priority or a place of
+    /// their own.
     ///
-    /// It is called once for each, and what it is handed is to be called on a thread that blocks nobody else. No call has
-    /// to have begun when it returns: a thread that starts late, or never, costs speed alone. Each returns soon after its
-    /// session has ended.
+    /// It is called once for each thread. It must see to it that what it is handed is called on a thread that blocks
+    /// nobody else. It need not wait for that call to begin: a thread that starts late, or never, costs only speed.
+    /// Each call returns soon after its session has ended.
     pub spawn: Option<Spawn>,
     /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it, unless the
     /// session is [`fast`](SessionOptions::fast).
@@ -37,15 +38,16 @@ pub struct SessionOptions {
     pub kv_dtype: KvDtype,
     /// What happens when the sequence is as long as the model's context.
     pub overflow: Overflow,
-    /// Whether prompts may run with activations rounded to bf16, on AMX or AVX512-BF16, for speed: **not
-    /// bit-exact**. By default everything is exact.
+    /// Whether prompts may run faster, with activations rounded to bf16, on AMX or AVX512-BF16: **not bit-exact**. By
+    /// default everything is exact.
     ///
-    /// It takes a blob with bf16 matrices; [`Session::fast`] tells what came of it. Where the layers run over 32 tokens or
-    /// more at once, the inputs of a matrix are rounded to 8 significant bits, so that each output moves by at most
-    /// (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. All else stays exact: attention, logits, and
-    /// the layers over fewer tokens, so generating. The result is the same for any number of threads; it depends on the
-    /// unit, and on how a prompt is split, since a piece of fewer than 32 tokens, like what a prompt's passes of 256
-    /// leave over, is not rounded.
+    /// It needs a blob with bf16 matrices. [`Session::fast`] says what came of it. Where the layers run over 32 tokens
+    /// or more at once, the inputs of a matrix are rounded to 8 significant bits. Each output then moves by at most
+    /// (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. Everything else stays exact: attention,
+    /// logits, and the layers over fewer tokens, and so generation.
+    ///
+    /// The result is the same for any number of threads. It depends on the unit and on how a prompt is split, because a
+    /// piece of fewer than 32 tokens is not rounded. Such a piece may be left over by a prompt's passes of 256.
     pub fast: bool,
 }
 
@@ -70,12 +72,12 @@ impl SessionOptions {
         SessionOptions { kv_dtype, ..self }
     }
 
-    /// These options with this way to go on, or not, past the model's context.
+    /// These options with this behavior past the model's context.
     pub fn overflow(self, overflow: Overflow) -> SessionOptions {
         SessionOptions { overflow, ..self }
     }
 
-    /// These options with prompts that may be rounded, and so fast, or exact.
+    /// These options with prompts that may be rounded for speed, or must be exact.
     pub fn fast(self, fast: bool) -> SessionOptions {
         SessionOptions { fast, ..self }
     }
@@ -83,7 +85,7 @@ impl SessionOptions {
 
 /// One sequence of tokens over a model: a KV cache, scratch and worker threads of its own.
 ///
-/// Memory for the cache comes as the sequence grows. Sessions over one model share its weights.
+/// The cache takes memory as the sequence grows. Sessions over one model share its weights.
 pub struct Session {
     pub(crate) forward: Forward,
 }
@@ -147,8 +149,8 @@ impl Session {
         self.forward.truncate(position);
     }
 
-    /// Forgets all from where the sequence and `tokens` begin to differ, and returns how many tokens are left: what
-    /// follows them in `tokens` is to be fed, which is one token at least if there are any.
+    /// Forgets everything from where the sequence and `tokens` begin to differ, and returns how many tokens are left.
+    /// Feed what follows them in `tokens`: at least one token, if there are any.
     pub fn keep_common_prefix(&mut self, tokens: &[u32]) -> usize {
         let prefix = &self.tokens()[..self.forward.prefix()];
         let common = prefix.iter().zip(tokens).take_while(|(a, b)| a == b).count();
@@ -158,24 +160,25 @@ impl Session {
 
     /// Appends `tokens` and returns the logits after the last one, `[vocab_size]`.
     ///
-    /// After an error in the middle of a long prompt, [`Session::position`] tells how many tokens were taken.
+    /// After an error in the middle of a long prompt, [`Session::position`] says how many tokens were taken.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.forward.feed(tokens)
     }
 
-    /// Appends `tokens` and calls `each` with every one's index in `tokens` and the logits after it, `[vocab_size]`.
+    /// Appends `tokens` and calls `each` for every token, with its index in `tokens` and the logits after it,
+    /// `[vocab_size]`.
     pub fn feed_all(&mut self, tokens: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<()> {
         self.forward.feed_all(tokens, &mut each)
     }
 
-    /// Appends `tokens` and shows `see` what every matrix is multiplied with on the way, in the order of the products, for
-    /// at most 256 tokens at a time: for whoever studies or quantises a model.
+    /// Appends `tokens` and shows `see` what every matrix is multiplied with, in the order of the products, for at most
+    /// 256 tokens at a time. It serves whoever studies or quantizes a model.
     #[doc(hidden)] // the converter's
     pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
         self.forward.feed_observed(tokens, &mut see)
     }
 
-    /// Appends `prompt` and generates what comes after it. The work is done as the iterator is asked for tokens.
+    /// Appends `prompt` and generates what comes after it. The iterator does the work as it is asked for tokens.
     pub fn generate(&mut self, prompt: &[u32], options: GenerateOptions) -> Result<Tokens<'_>> {
         Tokens::new(self, prompt, options)
     }
@@ -202,22 +205,22 @@ impl Session {
     /// What a file that [`Session::save`] wrote begins with.
     pub const SAVED_MAGIC: [u8; 8] = sequence::MAGIC;
 
-    /// Writes the sequence and its keys and values to `path`, beside which a temporary file is written first. Nobody else may
-    /// read it: the tokens in it are somebody's text.
+    /// Writes the sequence and its keys and values to `path`. A temporary file beside it is written first. Nobody else
+    /// may read either: the tokens in them are somebody's text.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.forward.save(path.as_ref())
     }
 
-    /// Tells whether [`Session::save`] could write to `path` now, as far as that can be known before.
+    /// Says whether [`Session::save`] could write to `path` now, as far as that can be known in advance.
     pub fn check_save(path: impl AsRef<Path>) -> io::Result<()> {
         sequence::check_save(path.as_ref())
     }
 
-    /// Makes the sequence the one that [`Session::save`] wrote to `path`, of the same blob and with keys and values kept in
-    /// the same way; what a session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) is for sessions that
-    /// were asked to be fast too. After an error the sequence is empty.
+    /// Loads the sequence that [`Session::save`] wrote to `path`. It must be of the same blob, with keys and values
+    /// kept in the same way. What a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) only a
+    /// session that was asked to be fast takes. After an error the sequence is empty.
     ///
-    /// [`Session::keep_common_prefix`] then tells which tokens of a prompt are still to be fed.
+    /// [`Session::keep_common_prefix`] then says which tokens of a prompt must still be fed.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.forward.load(path.as_ref())
     }

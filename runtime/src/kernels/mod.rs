@@ -140,8 +140,8 @@ impl Kernels {
         }
     }
 
-    /// Whether its multiply-adds round once, so that it gives the bits of every other such set. Only a WebAssembly module
-    /// may say no: one compiled without relaxed SIMD, or on a processor without fused multiply-add.
+    /// Whether its multiply-adds round once, so that it gives the bits of every other such set. Only a WebAssembly
+    /// module may say no, if it was compiled without relaxed SIMD or the processor has no fused multiply-add.
     pub fn is_exact(self) -> bool {
         match self.0 {
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -202,8 +202,9 @@ impl Kernels {
         }
     }
 
-    /// `y += w x`, as the products of models with f32 matrices: each element's chain of fused multiply-adds goes on from what
-    /// is in `y`, in the order of the inputs. The calling thread does it; for whoever prepares matrices.
+    /// `y += w x`, like the products of models with f32 matrices. Each element's chain of fused multiply-adds continues
+    /// from what is in `y`, in the order of the inputs. It runs on the calling thread. It serves whoever prepares
+    /// matrices.
     ///
     /// `w`: `[panels][inputs][16]`, `x`: `[inputs/16, rounded up][rows][16]`, `y`: `[panels][rows][16]`.
     ///

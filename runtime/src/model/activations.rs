@@ -11,7 +11,7 @@ pub struct Activations<'a> {
     pub layer: Option<usize>,
     /// Tokens of the pass: rows of the input.
     pub rows: usize,
-    /// `[features/16, rounded up][rows][16]`; what features are filled up with is of no matter.
+    /// `[features/16, rounded up][rows][16]`; the values that fill up features do not matter.
     pub panels: &'a [f32],
 }
 

@@ -51,14 +51,14 @@ impl Model {
         Self::from_storage(Storage::Static(bytes))
     }
 
-    /// Takes a blob from memory, copying it to where it is aligned.
+    /// Copies a blob from memory to where it is aligned.
     pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Result<Model> {
         let bytes = bytes.as_ref();
         let out_of_memory = |_| Error::OutOfMemory { what: "the blob", bytes: bytes.len() };
         Self::from_storage(Storage::from_bytes(bytes).map_err(out_of_memory)?)
     }
 
-    /// Uses a blob wherever it lies: for hosts that put one together in memory themselves, without another copy.
+    /// Uses a blob in place, without another copy: for hosts that put one together in memory themselves.
     ///
     /// Its bytes must start on a multiple of 64, as those of every [`Storage`] but [`Storage::Static`] do.
     pub fn from_storage(storage: Storage) -> Result<Model> {
@@ -71,7 +71,7 @@ impl Model {
         &self.0.layout.config
     }
 
-    /// The blob's header, sections and where they lie.
+    /// The blob's header and sections, and where these lie.
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }

@@ -25,9 +25,9 @@ pub enum Storage {
 impl Storage {
     /// Maps the file at `path`.
     ///
-    /// The file must not be changed in place or truncated while it is mapped: its bytes would change under the
-    /// program, and touching a page past a new end ends the process with SIGBUS. Replacing the file by a rename, as
-    /// `smolconv` does, is harmless. Where that cannot be promised, [`Storage::read`] takes a copy.
+    /// The file must not be changed in place or truncated while it is mapped. Its bytes would change under the program,
+    /// and touching a page past a new end would end the process with SIGBUS. Replacing the file by a rename, as
+    /// `smolconv` does, is harmless. If that cannot be promised, [`Storage::read`] takes a copy.
     #[cfg(feature = "mmap")]
     pub fn map(path: &Path) -> io::Result<Storage> {
         let file = open_regular(path)?;
@@ -87,10 +87,10 @@ impl Storage {
     }
 }
 
-/// Opens a file, and refuses a directory, a pipe or a device by name rather than by an obscure failure later.
+/// Opens a file. It refuses a directory, a pipe or a device and says what it is, instead of failing obscurely later.
 ///
-/// It looks before it opens, since opening a pipe waits for somebody to write, and again after, since the path may
-/// have come to mean something else.
+/// It looks before it opens, because opening a pipe waits for somebody to write. It looks again afterwards, because the
+/// path may by then lead somewhere else.
 fn open_regular(path: &Path) -> io::Result<File> {
     let expect_file = |is_file: bool| match is_file {
         true => Ok(()),

@@ -33,13 +33,13 @@ pub struct Tokenizer {
     vocab_size: usize,
 }
 
-/// What becomes of control tokens that are spelled out in a text.
+/// What happens to control tokens that are spelled out in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecialTokens {
-    /// They are text like any other: for whatever a user wrote.
+    /// They are text like any other. Use this for whatever a user wrote.
     AsText,
-    /// They become the control tokens they spell: for text that the program itself put together.
+    /// They become the control tokens they spell. Use this for text that the program itself put together.
     Parse,
 }
 
@@ -51,7 +51,7 @@ impl Tokenizer {
 
     /// A tokenizer whose tables lie at `sections` of `storage`, with or without a model around them.
     ///
-    /// What does not fit together is an error of the call that meets it.
+    /// Tables that do not fit together are an error of the call that meets them.
     #[doc(hidden)]
     pub fn from_sections(storage: Arc<Storage>, sections: TokenizerSections, vocab_size: usize) -> Tokenizer {
         Tokenizer { storage, sections, vocab_size }
@@ -65,21 +65,21 @@ impl Tokenizer {
     /// The tokens of `text` alone: for pieces of a text. Nothing is added around them, not what a prompt begins with either:
     /// that is [`Model::encode_prompt`](crate::Model::encode_prompt).
     ///
-    /// Time and memory are in proportion to the text, whatever the tables are: each byte is looked at by at most
-    /// 256 steps for added tokens, by 67 in each of at most 16 stages of the pre-tokenizer, and by 6 in byte-pair encoding;
-    /// a word takes 48 times its bytes, and a text that is normalized up to 16 times its own.
+    /// Time and memory are in proportion to the text, whatever the tables are. Each byte takes at most 256 steps for
+    /// added tokens, 67 in each of at most 16 stages of the pre-tokenizer, and 6 in byte-pair encoding. A word takes 48
+    /// times its bytes of memory, and a text that is normalized up to 16 times its own.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
         self.encode_segments(text, special, None, Ids::new(usize::MAX))
     }
 
-    /// As [`Tokenizer::encode`], but an error as soon as it is clear that there are more than `limit` tokens: a text that is
-    /// far too long is not encoded in vain.
+    /// Like [`Tokenizer::encode`], but fails as soon as it is clear that there are more than `limit` tokens. A text
+    /// that is far too long is not encoded in vain.
     pub fn encode_within(&self, text: &str, special: SpecialTokens, limit: usize) -> Result<Vec<u32>> {
         self.encode_segments(text, special, None, Ids::new(limit))
     }
 
-    /// The tokens of `text`, in which control tokens are parsed and the character `guard` keeps them from it: it is
-    /// taken out of what is left when they have been found. A guard inside text that spells one keeps it text.
+    /// The tokens of `text`. Control tokens in it are parsed, unless the character `guard` lies inside one: then it
+    /// stays text. Guards are taken out of what is left when the control tokens have been found.
     #[doc(hidden)]
     pub fn encode_guarded(&self, text: &str, guard: char) -> Result<Vec<u32>> {
         self.encode_guarded_within(text, guard, usize::MAX)
@@ -111,7 +111,7 @@ impl Tokenizer {
         Ok(ids.into_vec())
     }
 
-    /// The ids with which a prompt begins, before those of its text: mostly none, or the one that begins a text.
+    /// The ids with which a prompt begins, before those of its text: usually none, or the one that begins a text.
     /// [`Model::encode_prompt`](crate::Model::encode_prompt) puts them there.
     pub fn prompt_prefix(&self) -> Result<&[u32]> {
         let tables = self.tables()?;
@@ -135,8 +135,8 @@ impl Tokenizer {
     }
 
     /// The text of `ids`, without the control tokens among them if `skip_special`. Bytes that are not UTF-8 become
-    /// U+FFFD, as in [`String::from_utf8_lossy`]; of a tokenizer that starts from characters, each byte of a run of
-    /// byte tokens that is not UTF-8 as a whole.
+    /// U+FFFD, as in [`String::from_utf8_lossy`]. If the tokenizer starts from characters, each byte of a run of byte
+    /// tokens becomes U+FFFD if the run as a whole is not UTF-8.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         let tables = self.tables()?;
         let skipped = if skip_special { special_ids(&tables) } else { Vec::new() };
@@ -160,8 +160,8 @@ impl Tokenizer {
         Ok(stripped.unwrap_or(&text).to_owned())
     }
 
-    /// The bytes that token `id` stands for: any part of UTF-8 text, cut anywhere. None for an id that the model
-    /// has but the tokenizer does not.
+    /// The bytes that token `id` stands for: any part of UTF-8 text, cut anywhere. It has none if the model has the id
+    /// but the tokenizer does not.
     pub fn token_bytes(&self, id: u32) -> Result<&[u8]> {
         match (id as usize) < self.vocab_size {
             true => Ok(self.tables()?.token(id)?),
@@ -182,8 +182,8 @@ impl Tokenizer {
         named.collect()
     }
 
-    /// The text that spells token `id`: what it decodes to but, of an added token that is looked for behind the space
-    /// that a normalizer puts before a text, without that space.
+    /// The text that spells token `id`. That is what it decodes to, except for an added token that is looked for after
+    /// the space that a normalizer puts before a text: this one comes without that space.
     pub fn token_text(&self, id: u32) -> Result<String> {
         let tables = self.tables()?;
         match tables.added.iter().find(|token| token.id == id) {

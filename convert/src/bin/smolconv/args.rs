@@ -37,13 +37,14 @@ pub(crate) struct Cli {
 
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
-    /// a GGUF file, which needs no other, or the name of a model of `smolconv list`, which is fetched into the
-    /// Hugging Face cache (HF_HOME; from HF_ENDPOINT) unless it is there; a hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT
-    /// seconds, 30 if it is not set
+    /// A checkpoint: model.safetensors, model.safetensors.index.json with its shards beside it, the directory of
+    /// either, a GGUF file, or a name from `smolconv list`
+    ///
+    /// A named model is fetched into the Hugging Face cache unless it is there. HF_HOME says where the cache is, and
+    /// HF_ENDPOINT names another hub. The hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT seconds, 30 by default.
     source: PathBuf,
-    /// The file to write; a symbolic link to one is followed [default: SOURCE's name and, if it is a quantised one, the
-    /// dtype, in this directory: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
+    /// The file to write; a symbolic link is followed [default: in this directory, named after SOURCE and the quantized
+    /// dtype: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
     #[arg(short, long, value_name = "OUT", value_parser = PathBufValueParser::new().try_map(no_stream))]
     out: Option<PathBuf>,
     /// The model's config [default: config.json beside SOURCE]
@@ -52,33 +53,39 @@ pub(crate) struct Convert {
     /// The tokenizer [default: tokenizer.json beside SOURCE]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// A LoRA that PEFT saved, to be merged
+    /// Merge this LoRA, as PEFT saved it
     #[arg(long, value_name = "ADAPTER_DIR")]
     lora: Option<PathBuf>,
-    /// How the weights are stored: bf16 has half the bytes of f32, and for a bf16 checkpoint the same numbers; auto is
-    /// the smaller of these that keeps about the source's precision; q8 has about a quarter of f32's bytes, q4, with 4 bits
-    /// for most matrices and 5 or 6 for what matters most, about a seventh, and q3, with 3 bits for rare tokens, o_proj and
-    /// the middle layers' feed-forward, an eighth
+    /// How the weights are stored
+    ///
+    /// bf16 has half the bytes of f32, and the same numbers for a bf16 checkpoint. auto takes the smaller of these two
+    /// that keeps about the source's precision. q8 has about a quarter of f32's bytes. q4 has about a seventh: 4 bits
+    /// for most matrices, 5 or 6 for those that matter most. q3 has an eighth: 3 bits for rare tokens, o_proj and the
+    /// middle layers' feed-forward matrices.
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
-    /// Store matrices otherwise than --dtype says, as f32, bf16, q8, q6, q5, q4 or q3; may be given several times, and
-    /// the last that matches decides. PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for a layer's;
-    /// each * stands for any characters
+    /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype says; may be repeated, and the last
+    /// match decides
+    ///
+    /// PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for one layer. Each * stands for any
+    /// characters.
     #[arg(long, value_name = "PATTERN=DTYPE")]
     keep: Vec<Keep>,
-    /// The text on which quantised matrices shall lose little: a file of at least a few thousand words like those that the
-    /// model will read and write, built-in for prose and code that come with this program, or none to take the nearest
-    /// values, which is quick and loses more [default: built-in for --dtype q4 and q3, else none]
+    /// Calibrate quantized matrices on a text: a file, "built-in" or "none" [default: built-in for --dtype q4 and q3,
+    /// else none]
+    ///
+    /// The file should have at least a few thousand words like those that the model will read and write. built-in is
+    /// the prose and code that come with this program. none takes the nearest values, which is quick and loses more.
     #[arg(long, value_name = "TEXT")]
     calibrate: Option<PathBuf>,
-    /// A text of at least 1024 tokens on which OUT is compared with the model as SOURCE has it: perplexity, KL divergence
-    /// and how often both find the same token likeliest go to standard error and into the metadata
+    /// Compare OUT with SOURCE's model on a text of at least 1024 tokens: perplexity, KL divergence and how often both
+    /// find the same token most likely. The result goes to standard error and into the metadata
     #[arg(long, value_name = "TEXT")]
     report: Option<PathBuf>,
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
@@ -95,7 +102,7 @@ enum DtypeArg {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show the models that are known by name
+    /// List the models that can be given by name
     List {
         /// Print one JSON array
         #[arg(long)]
@@ -113,7 +120,7 @@ pub(crate) enum Command {
     Verify {
         /// The file to read
         blob: PathBuf,
-        /// Say nothing but errors
+        /// Print nothing but errors
         #[arg(short, long)]
         quiet: bool,
     },
@@ -122,7 +129,7 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Write man pages to a directory, made if it is not there
+    /// Write man pages to a directory, which is created if necessary
     Man {
         /// The directory
         directory: PathBuf,

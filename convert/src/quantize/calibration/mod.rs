@@ -57,7 +57,7 @@ pub fn quantize(
     let (mut sections, kernels) = (Sections::new(), session.kernels());
     for targets in groups(&targets) {
         let sums = observe(&mut session, &samples, targets, progress).map_err(failed)?;
-        progress.start("quantising", targets.iter().map(Target::bytes).sum());
+        progress.start("quantizing", targets.iter().map(Target::bytes).sum());
         for (target, observed) in targets.iter().zip(sums) {
             let quantized = target.quantize(source, &observed, kernels, progress)?;
             sections.insert((target.binding.kind, target.binding.layer), quantized);

@@ -15,13 +15,13 @@ use crate::error::{Error, Result};
 
 /// Chooses tokens by a [`Sampling`]: the same ones for the same seed and logits, wherever it runs.
 ///
-/// Its memory is that of the vocabulary, taken when it is made; choosing a token allocates nothing.
+/// It takes memory in proportion to the vocabulary when it is made. Choosing a token allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
     vocab_size: usize,
     rng: Rng,
-    /// Where something is to be penalised.
+    /// The tokens to penalize, if any.
     history: Option<History>,
     candidates: Candidates,
 }
@@ -65,8 +65,8 @@ impl Sampler {
         })
     }
 
-    /// The tokens that [`Sampler::sample`] would draw from, by id, each with its probability; with temperature 0 what
-    /// bias and penalties leave, of which it takes the likeliest.
+    /// The tokens that [`Sampler::sample`] would draw from, by id, each with its probability. With temperature 0 they
+    /// are what bias and penalties leave, of which it takes the most likely.
     pub fn probabilities(&mut self, logits: &[f32]) -> Result<impl Iterator<Item = (u32, f64)> + '_> {
         self.narrow(logits)?;
         Ok(self.candidates.probabilities())

@@ -1,4 +1,4 @@
-//! What a sampler can be told.
+//! The options of a sampler.
 
 use std::str::FromStr;
 
@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 
 /// How the next token is chosen.
 ///
-/// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::order`]; where
-/// they have the same names, they do what Hugging Face's logits processors do.
+/// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::order`]. Those
+/// that share a name with Hugging Face's logits processors do what these do.
 ///
 /// ```
 /// use smolrun::Sampling;
@@ -24,18 +24,18 @@ pub struct Sampling {
     /// Only the most likely tokens that together reach this probability are drawn from (nucleus sampling, Holtzman et
     /// al. 2019); 1 for all.
     pub top_p: f32,
-    /// Only tokens at least this fraction as likely as the most likely one are drawn from (Nguyen et al. 2024); 0 for
-    /// all.
+    /// Only tokens that are at least this many times as likely as the most likely one are drawn from (Nguyen et al.
+    /// 2024); 0 for all.
     pub min_p: f32,
-    /// Only the tokens whose information is nearest to the expected, together reaching this probability, are drawn
-    /// from (locally typical sampling, Meister et al. 2022); 1 for all.
+    /// Only the tokens whose information is closest to the expected, and that together reach this probability, are
+    /// drawn from (locally typical sampling, Meister et al. 2022); 1 for all.
     pub typical_p: f32,
     /// Logits of tokens in the window are divided by this where positive, multiplied where negative (Keskar et al.
     /// 2019); 1 for none.
     pub repetition_penalty: f32,
-    /// Taken from a token's logit once for each time it is in the window; 0 for none.
+    /// Subtracted from a token's logit for each time it is in the window; 0 for none.
     pub frequency_penalty: f32,
-    /// Taken from a token's logit if it is in the window; 0 for none.
+    /// Subtracted from a token's logit if it is in the window; 0 for none.
     pub presence_penalty: f32,
     /// How many of the last tokens the penalties look at, the prompt's included; 0 for all.
     pub penalty_window: usize,
@@ -43,12 +43,12 @@ pub struct Sampling {
     pub logit_bias: Vec<(u32, f32)>,
     /// The steps in the order in which they are applied; one that is missing is not applied.
     pub order: Vec<SamplerStep>,
-    /// Decides every draw, on every platform the same.
+    /// Decides every draw, the same on every platform.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// Greedy, with nothing in its way.
+    /// Greedy, with every step neutral.
     fn default() -> Sampling {
         Sampling {
             temperature: 0.0,

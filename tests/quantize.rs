@@ -1,7 +1,7 @@
 //! The quantizer beside a naive one, and what it makes of numbers that nobody trains.
 
 use sha2::{Digest, Sha256};
-use smol_tests::common::Quantised;
+use smol_tests::common::Quantized;
 use smol_tests::common::counting::Random;
 use smolconv::quantize::{Codes, Loss, Quantizer, Scratch};
 use smolrun::format::Dtype;
@@ -37,8 +37,8 @@ impl Matrix {
     }
 
     /// What a reader makes of the section.
-    fn section(&self) -> Quantised<'_> {
-        Quantised::new(self.dtype.code(), self.columns(), &self.bytes)
+    fn section(&self) -> Quantized<'_> {
+        Quantized::new(self.dtype.code(), self.columns(), &self.bytes)
     }
 
     fn element(&self, row: usize, column: usize) -> f32 {
@@ -172,7 +172,7 @@ fn importance_has_no_scale_and_may_be_zero() {
     }
 }
 
-/// Rows that are hard to quantise.
+/// Rows that are hard to quantize.
 fn hard_rows() -> Vec<(&'static str, Vec<f32>)> {
     let row = |number: fn(usize) -> f32| (0..70).map(number).collect::<Vec<f32>>();
     vec![

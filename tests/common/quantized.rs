@@ -1,10 +1,10 @@
-//! Quantised matrices, read by the formulas of format-spec.md and nothing of ours.
+//! Quantized matrices, read by the formulas of format-spec.md and nothing of ours.
 
 use std::ops::Range;
 
 /// A section of `q8`, `q6`, `q5`, `q4` or `q3`.
 #[derive(Clone, Copy, Debug)]
-pub struct Quantised<'a> {
+pub struct Quantized<'a> {
     /// Bits of a code.
     pub bits: usize,
     /// Columns of the matrix.
@@ -13,14 +13,14 @@ pub struct Quantised<'a> {
     pub bytes: &'a [u8],
 }
 
-impl<'a> Quantised<'a> {
+impl<'a> Quantized<'a> {
     /// A section with this code of a dtype in the directory.
     ///
     /// # Panics
-    /// If the dtype is not quantised, or the section does not consist of panels.
-    pub fn new(dtype: u32, columns: usize, bytes: &'a [u8]) -> Quantised<'a> {
+    /// If the dtype is not quantized, or the section does not consist of panels.
+    pub fn new(dtype: u32, columns: usize, bytes: &'a [u8]) -> Quantized<'a> {
         let bits = [8, 6, 5, 4, 3][dtype as usize - 5];
-        let section = Quantised { bits, columns, bytes };
+        let section = Quantized { bits, columns, bytes };
         assert_eq!((bytes.len() - section.start()) % section.panel_len(), 0);
         section
     }
