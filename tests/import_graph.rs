@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use smol_tests::common::{TempDir, repository};
 
 /// The names of a module and those that it lies in, the outermost first; empty for the crate itself.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
 /// Every circle of the crate below `root`, and of each program in `root/bin`, in words.
-pub(crate) fn circles(root: &Path) -> Vec<String> {
+fn circles(root: &Path) -> Vec<String> {
     let mut found = circles_among(&imports(root));
     let programs = fs::read_dir(root.join("bin")).into_iter().flatten().flatten();
     let mut programs: Vec<PathBuf> =
@@ -330,6 +330,13 @@ fn character(text: &str) -> usize {
         }
         (Some(_), Some((at, '\''))) => at + 1,
         _ => 1,
+    }
+}
+
+#[test]
+fn the_runtime_and_the_programs_have_no_circles() {
+    for folder in ["runtime/src", "cli/src"] {
+        assert_eq!(circles(&repository().join(folder)), [""; 0], "{folder}");
     }
 }
 

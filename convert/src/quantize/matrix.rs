@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::progress::Progress;
 use crate::source::Source;
 
-/// The bytes of one of a quantized section's [`pieces`], and what its numbers lost.
+/// The bytes of one of a quantized section's `pieces` (`write/pack.rs`), and what its numbers lost.
 pub fn quantize(
     source: &Source,
     binding: &Binding,

@@ -2,7 +2,8 @@
 
 use std::ops::AddAssign;
 
-use super::perplexity::{Perplexity, PerplexityOptions};
+use super::options::PerplexityOptions;
+use super::perplexity::Perplexity;
 use super::rows::Rows;
 use super::windows::Windows;
 use crate::error::{Error, Result};

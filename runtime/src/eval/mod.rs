@@ -1,13 +1,15 @@
 //! How well a model foresees a text: scores of continuations, perplexity, and the distance from another model.
 
 mod comparison;
+mod options;
 mod perplexity;
 mod rows;
 mod score;
 mod windows;
 
 pub use self::comparison::{Comparison, ComparisonWindows};
-pub use self::perplexity::{Perplexity, PerplexityOptions, PerplexityWindows};
+pub use self::options::PerplexityOptions;
+pub use self::perplexity::{Perplexity, PerplexityWindows};
 pub use self::score::Score;
 use crate::error::{Error, Result};
 

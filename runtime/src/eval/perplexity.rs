@@ -2,38 +2,11 @@
 
 use std::ops::AddAssign;
 
+use super::options::PerplexityOptions;
 use super::rows::Rows;
 use super::windows::Windows;
 use crate::error::Result;
-use crate::generate::{CancelToken, LogSoftmax, Session};
-
-/// How a text is cut for [`Session::perplexity`] and [`Session::compare`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct PerplexityOptions {
-    /// Tokens of a window, from 2 to the model's context.
-    pub window: usize,
-    /// Ends the work from elsewhere.
-    pub cancel: CancelToken,
-}
-
-impl Default for PerplexityOptions {
-    fn default() -> PerplexityOptions {
-        PerplexityOptions { window: 1024, cancel: CancelToken::default() }
-    }
-}
-
-impl PerplexityOptions {
-    /// These options with windows of `window` tokens.
-    pub fn window(self, window: usize) -> PerplexityOptions {
-        PerplexityOptions { window, ..self }
-    }
-
-    /// These options with a handle that ends the work.
-    pub fn cancel(self, cancel: &CancelToken) -> PerplexityOptions {
-        PerplexityOptions { cancel: cancel.clone(), ..self }
-    }
-}
+use crate::generate::{LogSoftmax, Session};
 
 /// How well a model predicted some tokens. The values of several windows add up (`+=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::slice::ChunksExact;
 
-use super::perplexity::PerplexityOptions;
+use super::options::PerplexityOptions;
 use crate::error::{Error, Result};
 use crate::generate::CancelToken;
 use crate::model::Model;

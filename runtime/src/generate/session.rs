@@ -5,8 +5,6 @@ use std::io;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use super::options::GenerateOptions;
-use super::tokens::Tokens;
 use crate::error::{Error, Result};
 use crate::exec::{Pool, Spawn, Work};
 use crate::kernels::Kernels;
@@ -176,11 +174,6 @@ impl Session {
     #[doc(hidden)] // the converter's
     pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
         self.forward.feed_observed(tokens, &mut see)
-    }
-
-    /// Appends `prompt` and generates what comes after it. The iterator does the work as it is asked for tokens.
-    pub fn generate(&mut self, prompt: &[u32], options: GenerateOptions) -> Result<Tokens<'_>> {
-        Tokens::new(self, prompt, options)
     }
 
     /// Most tokens that the sequence can be fed from its start: those of the model's context, or any number if it goes on past

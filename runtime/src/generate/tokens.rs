@@ -15,11 +15,14 @@ pub struct Tokens<'a> {
     generation: Generation,
 }
 
-impl<'a> Tokens<'a> {
-    pub(super) fn new(session: &'a mut Session, prompt: &[u32], options: GenerateOptions) -> Result<Self> {
-        Ok(Tokens { generation: Generation::new(session, prompt, options)?, session })
+impl Session {
+    /// Appends `prompt` and generates what comes after it. The iterator does the work as it is asked for tokens.
+    pub fn generate(&mut self, prompt: &[u32], options: GenerateOptions) -> Result<Tokens<'_>> {
+        Ok(Tokens { generation: Generation::new(self, prompt, options)?, session: self })
     }
+}
 
+impl Tokens<'_> {
     /// Why they ended, once they have, see [`Generation::finish_reason`].
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.generation.finish_reason()

@@ -22,6 +22,7 @@
 mod bf16_unit;
 mod half;
 mod isa;
+mod multiply_add;
 mod ops;
 mod panels;
 mod quantized;

@@ -4,7 +4,7 @@ use super::Value;
 use super::arguments::{Values, flag, optional_int, optional_text, text as text_of};
 use super::fault::{Result, fail};
 use super::meter::Meter;
-use super::operators::{is_equal, order};
+use super::operators::order;
 use super::text::{self, printed};
 use super::{json, methods, predicates, sequences};
 
@@ -240,13 +240,4 @@ fn select(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<Va
         }
     }
     Value::list(chosen)
-}
-
-/// Whether two values are the same thing, for the test `sameas`.
-pub(super) fn is_same(left: &Value, right: &Value, meter: &Meter) -> Result<bool> {
-    match (left, right) {
-        (Value::List(a), Value::List(b)) => Ok(std::sync::Arc::ptr_eq(a, b)),
-        (Value::Dict(a), Value::Dict(b)) => Ok(std::sync::Arc::ptr_eq(a, b)),
-        _ => Ok(left.kind() == right.kind() && is_equal(left, right, meter)?),
-    }
 }

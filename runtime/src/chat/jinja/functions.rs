@@ -1,34 +1,12 @@
-//! Functions that every template finds.
+//! What the functions do that every template finds.
 
 use super::arguments::{Values, text};
 use super::fault::{Result, fail};
+use super::function::Function;
 use super::interpreter::Interpreter;
 use super::meter::Meter;
 use super::value::{Value, find};
 use crate::chat::date;
-
-/// A function by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Function {
-    Dict,
-    Namespace,
-    RaiseException,
-    Range,
-    StrftimeNow,
-}
-
-impl Function {
-    pub(super) fn named(name: &str) -> Option<Function> {
-        Some(match name {
-            "dict" => Function::Dict,
-            "namespace" => Function::Namespace,
-            "raise_exception" => Function::RaiseException,
-            "range" => Function::Range,
-            "strftime_now" => Function::StrftimeNow,
-            _ => return None,
-        })
-    }
-}
 
 impl Interpreter<'_> {
     pub(super) fn call_function(&mut self, function: Function, values: Values) -> Result<Value> {

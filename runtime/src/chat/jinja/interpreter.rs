@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::Value;
 use super::arguments::Values;
 use super::fault::{Result, fail};
-use super::functions::Function;
+use super::function::Function;
 use super::meter::Meter;
 use super::sequences;
 use super::syntax::{Block, Expression, For, Name, Program, Statement, StatementKind, Step, Target};

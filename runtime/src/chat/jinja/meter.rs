@@ -7,8 +7,10 @@ use super::fault::{Result, fail};
 
 /// What a text costs besides its bytes: the counters before it, and what an allocator rounds up to.
 const TEXT: usize = 48;
-/// What a value in a list costs, twice, as a vector that grows may have twice its length.
-const ITEM: usize = 2 * size_of::<super::Value>();
+/// The size of a value at most, which `value.rs` asserts: the same on every processor, so that the limits are, too.
+pub(super) const VALUE: usize = 24;
+/// What a value in a list costs: twice its size, as a vector that grows may have twice its length.
+const ITEM: usize = 2 * VALUE;
 
 /// What is left of the budgets.
 #[derive(Debug)]

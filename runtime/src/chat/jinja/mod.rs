@@ -13,6 +13,7 @@ mod evaluate;
 mod expressions;
 mod fault;
 mod filters;
+mod function;
 mod functions;
 mod interpreter;
 mod json;

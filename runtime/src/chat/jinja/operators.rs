@@ -150,6 +150,15 @@ pub(super) fn is_equal(left: &Value, right: &Value, meter: &Meter) -> Result<boo
     })
 }
 
+/// Whether two values are the same thing, for the test `sameas`.
+pub(super) fn is_same(left: &Value, right: &Value, meter: &Meter) -> Result<bool> {
+    match (left, right) {
+        (Value::List(a), Value::List(b)) => Ok(Arc::ptr_eq(a, b)),
+        (Value::Dict(a), Value::Dict(b)) => Ok(Arc::ptr_eq(a, b)),
+        _ => Ok(left.kind() == right.kind() && is_equal(left, right, meter)?),
+    }
+}
+
 fn is_same_text(a: &Arc<str>, b: &Arc<str>, meter: &Meter) -> Result<bool> {
     meter.scan(a.len())?;
     Ok(a == b)

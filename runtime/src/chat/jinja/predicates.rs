@@ -2,9 +2,8 @@
 
 use super::Value;
 use super::fault::{Result, fail};
-use super::filters::is_same;
 use super::meter::Meter;
-use super::operators::compare;
+use super::operators::{compare, is_same};
 use super::syntax::Comparison;
 
 /// `value is name(arguments)`

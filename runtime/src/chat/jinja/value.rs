@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::fault::{Result, fail};
-use super::functions::Function;
-use super::meter::Meter;
+use super::function::Function;
+use super::meter::{self, Meter};
+
+const _: () = assert!(size_of::<Value>() <= meter::VALUE);
 
 /// How deep lists and objects may lie in one another. What compares, writes or drops them goes as deep.
 const MAX_DEPTH: u8 = 64;

@@ -6,6 +6,7 @@ use std::array;
 
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
+use crate::kernels::multiply_add::four;
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
@@ -23,27 +24,12 @@ impl Simd128 {
     pub(in crate::kernels) fn is_fused(self) -> bool {
         // (1 + e)(1 - e) - 1 is -e² if the product is not rounded, else zero.
         let near_one = std::hint::black_box(f32::EPSILON);
-        let product =
-            multiply_add(f32x4_splat(1.0 + near_one), f32x4_splat(1.0 - near_one), f32x4_splat(-1.0));
+        let product = four(f32x4_splat(1.0 + near_one), f32x4_splat(1.0 - near_one), f32x4_splat(-1.0));
         f32x4_extract_lane::<0>(product) != 0.0
     }
 }
 
 entry!(Simd128<2>, "simd128");
-
-#[inline(always)]
-fn multiply_add(a: v128, b: v128, sum: v128) -> v128 {
-    #[cfg(target_feature = "relaxed-simd")]
-    return f32x4_relaxed_madd(a, b, sum);
-    #[cfg(not(target_feature = "relaxed-simd"))]
-    return f32x4_add(f32x4_mul(a, b), sum);
-}
-
-/// The same of single numbers.
-#[inline(always)]
-pub(in crate::kernels) fn multiply_add_one(a: f32, b: f32, sum: f32) -> f32 {
-    f32x4_extract_lane::<0>(multiply_add(f32x4_splat(a), f32x4_splat(b), f32x4_splat(sum)))
-}
 
 /// `values[i]` for each of `bytes`, which are all below 16. The relaxed instruction, which says nothing of others, is one on
 /// x86 where the plain one is two.
@@ -112,7 +98,7 @@ impl<const N: usize> Simd for Simd128<N> {
     #[inline(always)]
     fn fma(self, sums: [v128; 4], weights: [v128; 4], x: f32) -> [v128; 4] {
         let x = f32x4_splat(x);
-        array::from_fn(|i| multiply_add(weights[i], x, sums[i]))
+        array::from_fn(|i| four(weights[i], x, sums[i]))
     }
 }
 

@@ -5,19 +5,10 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use crate::kernels::LANES;
+use crate::kernels::multiply_add::multiply_add;
 use crate::kernels::simd::PlainOp;
 
 type Lanes = [f32; LANES];
-
-/// `a * b + c`, rounded once. In WebAssembly, which has no instruction for one, as `simd128` does it for four, and so rounded
-/// twice without relaxed SIMD.
-#[inline(always)]
-fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-    return crate::kernels::isa::simd128::multiply_add_one(a, b, c);
-    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
-    a.mul_add(b, c)
-}
 
 /// Joins 16 running values into one: halves onto each other until one is left.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! The operations, each defined once for all instruction sets: see [`super::simd::Op`].
 
 pub(super) mod bf16;
-mod integers;
+pub(super) mod integers;
 pub(super) mod math;
 mod matmul;
 mod peak;

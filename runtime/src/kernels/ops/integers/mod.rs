@@ -14,7 +14,7 @@ use crate::kernels::tiles::{ActivationTile, Tile};
 const DEPTH: usize = 8;
 
 /// What unsigned values are more than they should be: enough for the least one, -128.
-const OFFSET: u8 = 128;
+pub(in crate::kernels) const OFFSET: u8 = 128;
 
 /// Calls a method with the type of a dtype's codes.
 macro_rules! with_codes {
@@ -28,6 +28,8 @@ macro_rules! with_codes {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
+pub(in crate::kernels) use with_codes;
 
 /// `y = w x` for quantized weights and activations.
 pub(crate) struct MatmulQuantized<'a> {
@@ -107,11 +109,8 @@ fn check_tiles(w: Quantized<'_>, rows: usize, tiles: usize) {
     assert_eq!(tiles, w.blocks() * rows.div_ceil(LANES), "a tile for each block of inputs and 16 rows");
 }
 
-#[cfg(target_arch = "x86_64")]
-mod tiles; // after the macro
-
 /// How the codes of a block lie.
-trait Codes {
+pub(in crate::kernels) trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
     const BITS: usize;
 
@@ -126,11 +125,11 @@ trait Codes {
     ) -> [S::Bytes; 2];
 }
 
-struct Q8;
-struct Q6;
-struct Q5;
-struct Q4;
-struct Q3;
+pub(in crate::kernels) struct Q8;
+pub(in crate::kernels) struct Q6;
+pub(in crate::kernels) struct Q5;
+pub(in crate::kernels) struct Q4;
+pub(in crate::kernels) struct Q3;
 
 impl Codes for Q8 {
     const BITS: usize = 8;
@@ -227,22 +226,27 @@ fn with_upper_bits<S: Integers>(
 
 /// `w x` for `x`: `[blocks][rows]`.
 #[derive(Clone, Copy)]
-struct QuantizedProduct<'a, S> {
-    simd: S,
-    w: Quantized<'a>,
+pub(in crate::kernels) struct QuantizedProduct<'a, S> {
+    pub(in crate::kernels) simd: S,
+    pub(in crate::kernels) w: Quantized<'a>,
     /// What codes stand for, with their offset where the set takes unsigned values.
-    table: [u8; 16],
+    pub(in crate::kernels) table: [u8; 16],
     x: &'a [ActivationBlock],
-    rows: usize,
+    pub(in crate::kernels) rows: usize,
     /// Steps of eight inputs in a block: four, which the compiler must not know. Integers may be added up in any order,
     /// and it would do so from the last to the first, so that codes are read backwards, which no processor foresees, and
     /// row by row, so that no sum stays in a register.
-    steps: usize,
+    pub(in crate::kernels) steps: usize,
 }
 
 impl<'a, S: Integers> QuantizedProduct<'a, S> {
     #[inline(always)]
-    fn new(simd: S, w: Quantized<'a>, x: &'a [ActivationBlock], rows: usize) -> QuantizedProduct<'a, S> {
+    pub(in crate::kernels) fn new(
+        simd: S,
+        w: Quantized<'a>,
+        x: &'a [ActivationBlock],
+        rows: usize,
+    ) -> QuantizedProduct<'a, S> {
         let offset = if S::UNSIGNED { OFFSET } else { 0 };
         let table = w.table.map(|value| value.cast_unsigned().wrapping_add(offset));
         QuantizedProduct { simd, w, table, x, rows, steps: black_box(GROUPS / 2) }
@@ -344,7 +348,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
 
     /// The sums of blocks times the scales of a panel's rows.
     #[inline(always)]
-    fn store(&self, panel: &QuantizedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
+    pub(in crate::kernels) fn store(&self, panel: &QuantizedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
         self.simd.store(self.simd.mul(sums, self.simd.load(&panel.row_scales())), y);
     }
 

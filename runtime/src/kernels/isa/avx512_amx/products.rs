@@ -5,12 +5,14 @@
 
 use bytemuck::Zeroable;
 
-use super::{Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct};
+use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::isa::amx::{Registers, Sums};
 use crate::kernels::isa::avx512::Avx512;
-use crate::kernels::isa::avx512_amx::Avx512Amx;
+use crate::kernels::ops::integers::{
+    Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
+};
 use crate::kernels::quantized::{Group, QuantizedPanel};
 use crate::kernels::simd::{Bytes, RunOn, Simd, unrolled};
 use crate::kernels::tiles::{ActivationTile, TILE_ROWS, Tile};

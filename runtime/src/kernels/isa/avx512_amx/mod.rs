@@ -1,5 +1,7 @@
 //! AVX-512 with VNNI beside AMX-BF16, on which quantized weights meet many rows. The bits are the same.
 
+mod products;
+
 use super::amx::Amx;
 use super::avx512::Avx512;
 use crate::kernels::simd::entry;
