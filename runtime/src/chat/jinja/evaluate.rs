@@ -6,8 +6,8 @@ use super::Value;
 use super::arguments::Values;
 use super::fault::{Result, fail};
 use super::interpreter::Interpreter;
+use super::operators::find;
 use super::syntax::{Arguments, Comparison, Expression, Operator, Step};
-use super::value::find;
 use super::{filters, methods, operators, predicates, sequences, text};
 
 impl<'t> Interpreter<'t> {

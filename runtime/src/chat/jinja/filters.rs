@@ -171,7 +171,7 @@ fn by_order(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<
 fn unique(keyed: Vec<(Value, Value)>, meter: &Meter) -> Result<Value> {
     let mut found: Vec<(Value, Value)> = Vec::new();
     for (key, item) in keyed {
-        if super::value::find(&found, &key, meter)?.is_none() {
+        if super::operators::find(&found, &key, meter)?.is_none() {
             found.push((key, item));
         }
     }

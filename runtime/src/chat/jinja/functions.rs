@@ -5,7 +5,8 @@ use super::fault::{Result, fail};
 use super::function::Function;
 use super::interpreter::Interpreter;
 use super::meter::Meter;
-use super::value::{Value, find};
+use super::operators::find;
+use super::value::Value;
 use crate::chat::date;
 
 impl Interpreter<'_> {

@@ -7,7 +7,7 @@ use super::fault::{Result, fail};
 use super::meter::Meter;
 use super::syntax::{Comparison, Operator};
 use super::text;
-use super::value::Value;
+use super::value::{Dict, Value};
 
 /// `left operator right`
 pub(super) fn apply(operator: Operator, left: &Value, right: &Value, meter: &Meter) -> Result<Value> {
@@ -207,4 +207,21 @@ pub(super) fn contains(container: &Value, item: &Value, meter: &Meter) -> Result
         (Value::Dict(dict), key) => Ok(dict.get(key, meter)?.is_some()),
         _ => fail(format!("a {} cannot be in a {}", item.kind(), container.kind())),
     }
+}
+
+impl Dict {
+    /// The value of `key`, if there is one.
+    pub(super) fn get(&self, key: &Value, meter: &Meter) -> Result<Option<&Value>> {
+        Ok(find(self.entries(), key, meter)?.map(|index| &self.entries()[index].1))
+    }
+}
+
+/// Where `key` is among `entries`.
+pub(super) fn find(entries: &[(Value, Value)], key: &Value, meter: &Meter) -> Result<Option<usize>> {
+    for (index, (other, _)) in entries.iter().enumerate() {
+        if is_equal(key, other, meter)? {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fault::{Result, fail};
 use super::function::Function;
-use super::meter::{self, Meter};
+use super::meter;
 
 const _: () = assert!(size_of::<Value>() <= meter::VALUE);
 
@@ -148,19 +148,4 @@ impl Dict {
     pub(super) fn entries(&self) -> &[(Value, Value)] {
         &self.entries
     }
-
-    /// The value of `key`, if there is one.
-    pub(super) fn get(&self, key: &Value, meter: &Meter) -> Result<Option<&Value>> {
-        Ok(find(&self.entries, key, meter)?.map(|index| &self.entries[index].1))
-    }
-}
-
-/// Where `key` is among `entries`.
-pub(super) fn find(entries: &[(Value, Value)], key: &Value, meter: &Meter) -> Result<Option<usize>> {
-    for (index, (other, _)) in entries.iter().enumerate() {
-        if super::operators::is_equal(key, other, meter)? {
-            return Ok(Some(index));
-        }
-    }
-    Ok(None)
 }
