@@ -239,7 +239,7 @@ fn no_mutation_of_a_blob_does_harm() {
     set_hook(hook);
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{MUTATIONS} mutations in {seconds:.1} s, {:.0} per second: {tally:?}",
+        "{mutations} mutations in {seconds:.1} s, {:.0} per second: {tally:?}",
         mutations as f64 / seconds
     );
     assert!(
