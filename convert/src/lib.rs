@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod convert;
 pub mod error;
 mod files;
+mod inputs;
 pub mod inspect;
 pub mod json;
 pub mod options;
@@ -19,5 +20,6 @@ pub mod write;
 
 pub use self::convert::{Summary, convert};
 pub use self::error::{Error, Result};
-pub use self::options::{Calibration, Keep, Mix, Options, Weights};
+pub use self::inputs::Inputs;
+pub use self::options::{Calibration, Keep, Mix, Options, Origin, Weights};
 pub use self::progress::Progress;

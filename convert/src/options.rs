@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::Serialize;
 use smolrun::format::{Dtype, Kind};
 
 /// What to convert, and where to.
@@ -27,6 +28,17 @@ pub struct Options {
     pub report: Option<PathBuf>,
     /// Whether an existing blob may be replaced.
     pub force: bool,
+    /// Where on a hub the source came from; the blob's metadata say so.
+    pub origin: Option<Origin>,
+}
+
+/// A repository on a hub, and the state of it that was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// Its id, `ORG/NAME`.
+    pub repository: String,
+    /// The commit, in hexadecimal digits.
+    pub commit: String,
 }
 
 impl Options {
@@ -42,6 +54,7 @@ impl Options {
             calibration: Calibration::Auto,
             report: None,
             force: false,
+            origin: None,
         }
     }
 

@@ -32,6 +32,17 @@ impl Weights {
     }
 }
 
+impl Mix {
+    /// What this mix is of the checkpoint that has these matrices: never [`Mix::Auto`].
+    pub fn resolve(self, bindings: &[Binding]) -> Mix {
+        match (self, about_as_precise(bindings)) {
+            (Mix::Auto, Dtype::Bf16) => Mix::Bf16,
+            (Mix::Auto, _) => Mix::F32,
+            (mix, _) => mix,
+        }
+    }
+}
+
 impl Keep {
     fn assign(&self, bindings: &mut [Binding]) -> Result<()> {
         if !matrix_dtypes().contains(&self.dtype) {

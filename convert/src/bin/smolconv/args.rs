@@ -20,6 +20,7 @@ Examples:
   smolconv models/tales-4m -o tales.bin --dtype q4 --calibrate mine.txt --report other.txt
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
+  smolconv Qwen/Qwen3-0.6B --dtype q8
   smolconv list
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
@@ -38,9 +39,10 @@ pub(crate) struct Cli {
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A model.safetensors, a model.safetensors.index.json with its shards beside it, the directory that holds them,
-    /// a GGUF file, which needs no other, or the name of a model of `smolconv list`, which is fetched into the
-    /// Hugging Face cache (HF_HOME; from HF_ENDPOINT) unless it is there; a hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT
-    /// seconds, 30 if it is not set
+    /// a GGUF file, which needs no other, the name of a model of `smolconv list`, or the id of one on the Hugging Face
+    /// hub, ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf. These two are fetched into the Hugging Face cache
+    /// (HF_HOME; from HF_ENDPOINT, with HF_TOKEN) unless they are there; a hub may be silent for
+    /// HF_HUB_DOWNLOAD_TIMEOUT seconds, 30 if it is not set
     source: PathBuf,
     /// The file to write; a symbolic link to one is followed [default: SOURCE's name and, if it is a quantised one, the
     /// dtype, in this directory: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
@@ -141,6 +143,7 @@ impl Convert {
             calibration: self.calibration(),
             report: self.report.clone(),
             force: self.force,
+            origin: None,
         }
     }
 
