@@ -6,9 +6,14 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use smolrun::{KvDtype, Overflow};
 
+use crate::cache::CacheCommand;
+use crate::model::{DtypeArgs, ModelArgs};
 use crate::sampling::SamplingArgs;
 
 /// Run a small language model out of one mapped file.
+///
+/// MODEL is such a file, a blob, or what becomes one: a checkpoint's directory, a GGUF file, a registered name, or the id
+/// of a model on the Hugging Face hub. It is fetched if it has to be, and converted once, into a cache.
 ///
 /// The continuation goes to standard output as it is generated, everything else to standard error.
 #[derive(Debug, Parser)]
@@ -20,6 +25,11 @@ use crate::sampling::SamplingArgs;
     after_help = "\
 Examples:
   smolrun tales.bin \"Once upon a time\" --temperature 0.7 --top-p 0.9 --seed 1
+  smolrun smol.bin Once upon a time
+  smolrun smollm2-135m-instruct --chat \"What is the capital of France?\"
+  smolrun Qwen/Qwen3-0.6B --dtype q8
+  smolrun models/tales-4m \"Once upon a time\"
+  smolrun model.gguf \"Once upon a time\"
   smolrun smol.bin
   smolrun smol.bin --chat \"What is the capital of France?\"
   smolrun smol.bin --chat \"Sum this up:\" < report.txt
@@ -27,10 +37,13 @@ Examples:
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
   smolrun perplexity smol.bin book.txt
+  smolrun cache list
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|avx512amx|
-neon forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere."
+neon forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere. SMOLRUN_CACHE=DIRECTORY keeps
+converted models there instead of in XDG_CACHE_HOME/smolrun or ~/.cache/smolrun. HF_HOME, HF_ENDPOINT and HF_TOKEN mean what they do to
+Hugging Face's own tools."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,21 +56,21 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Encode texts: a JSON string per line of standard input becomes an array of ids.
     Tokenize {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Parse control tokens such as <|im_start|> in the text.
         #[arg(long)]
         special: bool,
     },
     /// Decode ids: an array of ids per line of standard input becomes a JSON string.
     Detokenize {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
     },
     /// Print the logits after some tokens as a JSON array.
     Logits {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Token ids, separated by commas.
         #[arg(long, value_delimiter = ',', required = true, value_name = "ID,ID,...")]
         ids: Vec<u32>,
@@ -73,8 +86,8 @@ pub(crate) enum Command {
     /// in the texts are text. Where a continuation merges into the context's last token, it is scored from that token on;
     /// one without any token is an error.
     Score {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Threads to compute with [default: as many as the process may use].
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
@@ -86,14 +99,17 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Tell what a blob holds, what memory it needs, and what this machine brings.
     Info {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },
     /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
     Bench(BenchArgs),
+    /// Show the models that were converted, and remove them.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Print completions for a shell to standard output.
     Completions {
         /// The shell.
@@ -111,15 +127,16 @@ pub(crate) enum Command {
 Examples:
   smolrun perplexity smol.bin book.txt
   smolrun perplexity small.bin book.txt --against smol.bin --json
+  smolrun perplexity smollm2-135m book.txt --dtype q8 --against smollm2-135m
   head -c 100000 book.txt | smolrun perplexity smol.bin -")]
 pub(crate) struct PerplexityArgs {
-    /// The blob that smolconv wrote.
-    pub(crate) blob: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
     /// A file of text in UTF-8; "-" reads it from standard input.
     pub(crate) text: PathBuf,
-    /// Compare with this blob, the reference: Kullback-Leibler divergence from it, and how often both find the same token
-    /// likeliest. It must have the same tokenizer.
-    #[arg(long, value_name = "BLOB2")]
+    /// Compare with this model, the reference: Kullback-Leibler divergence from it, and how often both find the same token
+    /// likeliest. It must have the same tokenizer. What is no blob is taken without --dtype.
+    #[arg(long, value_name = "MODEL2")]
     pub(crate) against: Option<PathBuf>,
     /// Tokens of a window.
     #[arg(long, default_value_t = 1024, value_name = "N")]
@@ -134,8 +151,8 @@ pub(crate) struct PerplexityArgs {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct BenchArgs {
-    /// The blob that smolconv wrote.
-    pub(crate) blob: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
     /// Tokens of the prompt (pp); 0 leaves that measurement out.
     #[arg(short, long, default_value_t = 512, value_name = "N")]
     pub(crate) prompt: usize,
@@ -209,9 +226,16 @@ impl From<Kv> for KvDtype {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct GenerateArgs {
-    /// The blob that smolconv wrote.
-    #[arg(required = true)]
-    pub(crate) blob: Option<PathBuf>,
+    /// The model: a blob that smolconv wrote, a GGUF file, a checkpoint's directory or .safetensors file, a name that
+    /// `smolconv list` shows, or the id of a model on the Hugging Face hub: ORG/NAME, ORG/NAME@REVISION or
+    /// ORG/NAME/FILE.gguf.
+    ///
+    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A path
+    /// that is there comes before a name.
+    #[arg(required = true, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) dtype: DtypeArgs,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     #[command(flatten)]
@@ -263,13 +287,13 @@ pub(crate) struct GenerateArgs {
 /// What is to be continued or answered.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct PromptArgs {
-    /// The text to continue, or to answer with --chat; "-" for standard input alone. Without one, on a terminal, a
-    /// conversation begins.
+    /// The text to continue, or to answer with --chat; "-" for standard input alone. Several words are joined with a
+    /// space. Without any, on a terminal, a conversation begins.
     ///
     /// Standard input that is not a terminal is read to its end: it is the prompt, or follows the prompt on a new line.
     /// Where it never ends, as in a loop that reads from it or in a service, "< /dev/null" is the way.
     #[arg(value_name = "PROMPT")]
-    pub(crate) text: Option<String>,
+    pub(crate) text: Vec<String>,
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub(crate) prompt_file: Option<PathBuf>,

@@ -23,3 +23,6 @@ pub use self::error::{Error, Result};
 pub use self::inputs::Inputs;
 pub use self::options::{Calibration, Keep, Mix, Options, Origin, Weights};
 pub use self::progress::Progress;
+
+/// The version of this converter.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

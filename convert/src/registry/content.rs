@@ -73,9 +73,7 @@ impl Content {
         let Some(hash) = &self.hash else { return Ok(()) };
         progress.start("checking", len);
         let (kind, expected, found) = match hash {
-            Hash::Sha256(expected) => {
-                ("SHA-256", expected, hex(&sha256(path, |read| progress.add(read))?))
-            }
+            Hash::Sha256(expected) => ("SHA-256", expected, hex(&sha256(path, |read| progress.add(read))?)),
             Hash::Git(expected) => ("Git's SHA-1", expected, git_sha1(path, len, progress)?),
         };
         match found == *expected {

@@ -120,7 +120,9 @@ impl Problem {
         match self {
             Problem::Hub(problem) if len >= WORTH_KEEPING => {
                 let megabytes = len as f64 / 1e6;
-                Problem::Hub(format!("{problem} ({megabytes:.1} MB are kept: the next attempt goes on there)"))
+                Problem::Hub(format!(
+                    "{problem} ({megabytes:.1} MB are kept: the next attempt goes on there)"
+                ))
             }
             problem => {
                 let _ = fs::remove_file(part);
@@ -132,7 +134,9 @@ impl Problem {
     /// The error of the file `path` of `repository` that should have become `blob`.
     pub(super) fn of(self, repository: &str, path: &str, blob: &Path) -> Error {
         let problem = match self {
-            Problem::Content(problem) => return Error::file(Path::new(repository), format!("{path}: {problem}")),
+            Problem::Content(problem) => {
+                return Error::file(Path::new(repository), format!("{path}: {problem}"));
+            }
             Problem::Disk(error) => at(blob, error),
             Problem::Hub(problem) => problem,
         };

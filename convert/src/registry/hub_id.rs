@@ -118,9 +118,31 @@ mod tests {
             assert_eq!((&id, id.to_string().as_str()), (&expected, written));
         }
         for text in [
-            "", "a", "a/", "/a", "a/b/c", "../b", "a/..", "./b", "a/b@", "a/b@../x", "a/b@x/../y", "a/b.bin",
-            "a/model.safetensors", "a/b:", "a/b:x.bin", "a/b:../m.gguf", "a/b:/m.gguf", "a b/c", "https://a/b",
-            "a/b/../m.gguf", "a\\b/c", ".a/b", "-a/b", "a/b?x", "a/b@x#y",
+            "",
+            "a",
+            "a/",
+            "/a",
+            "a/b/c",
+            "../b",
+            "a/..",
+            "./b",
+            "a/b@",
+            "a/b@../x",
+            "a/b@x/../y",
+            "a/b.bin",
+            "a/model.safetensors",
+            "a/b:",
+            "a/b:x.bin",
+            "a/b:../m.gguf",
+            "a/b:/m.gguf",
+            "a b/c",
+            "https://a/b",
+            "a/b/../m.gguf",
+            "a\\b/c",
+            ".a/b",
+            "-a/b",
+            "a/b?x",
+            "a/b@x#y",
         ] {
             assert_eq!(HubId::of(Path::new(text)), None, "{text}");
         }

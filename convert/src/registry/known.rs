@@ -101,7 +101,8 @@ impl HubId {
 
     #[cfg(not(feature = "hub"))]
     fn locate(&self, _: &Path, _: &Progress, _: &dyn Fn(&str)) -> Result<Fetched> {
-        let problem = "expected a file or a directory, found the id of a model: this program cannot fetch any";
+        let problem =
+            "expected a file or a directory, found the id of a model: this program cannot fetch any";
         Err(Error::file(Path::new(&self.to_string()), problem))
     }
 

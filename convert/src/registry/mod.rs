@@ -44,7 +44,7 @@ pub struct Model {
     pub hub_id: String,
     /// The branch, tag or commit that is asked for.
     pub revision: String,
-    /// Its licence, as an SPDX identifier.
+    /// Its license, as an SPDX identifier.
     pub licence: String,
     /// Tokens of its context.
     pub context: u32,
@@ -180,11 +180,12 @@ impl RegisteredFile {
 /// The models as a table.
 pub fn to_text(models: &[Model]) -> String {
     let mut text =
-        format!("{:<24}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
+        format!("{:<26}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
     for model in models {
-        let megabytes = model.hub_files().filter_map(|file| file.size).sum::<u64>() as f64 / 1e6;
+        let bytes: u64 = model.hub_files().filter_map(|file| file.size).sum();
+        let megabytes = if bytes > 0 { format!("{:.0}", bytes as f64 / 1e6) } else { "-".into() };
         let Model { name, hub_id, kind, context, licence, .. } = model;
-        let _ = writeln!(text, "{name:<24}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9.0}  {licence}"); // a String takes all
+        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {licence}"); // a String takes all
     }
     text
 }

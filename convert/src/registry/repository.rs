@@ -54,12 +54,7 @@ struct Lfs {
 }
 
 /// Gets what `cache` lacks of the repository, and says which commit it is at.
-pub(super) fn fetch(
-    id: &HubId,
-    cache: &Path,
-    progress: &Progress,
-    notice: &dyn Fn(&str),
-) -> Result<String> {
+pub(super) fn fetch(id: &HubId, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<String> {
     let hub = Hub::from_env(cache, progress)?;
     let folder = id.folder(cache);
     let wrong = |problem: String| {
@@ -179,7 +174,9 @@ impl Fetch<'_> {
     fn no_weights(&self) -> Error {
         let is_pytorch = |name: &String| name.starts_with("pytorch_model") && name.ends_with(".bin");
         let found = match self.files.keys().any(is_pytorch) {
-            true => "PyTorch files: save_pretrained of transformers makes a directory with SafeTensors".into(),
+            true => {
+                "PyTorch files: save_pretrained of transformers makes a directory with SafeTensors".into()
+            }
             false => self.list_of_gguf(),
         };
         self.wrong(format!("expected {WEIGHTS} or {INDEX}, found {found}"))
@@ -202,7 +199,9 @@ pub(super) fn shards(path: &Path) -> Result<BTreeSet<String>> {
     let weight_map: BTreeMap<String, String> = document.fields()?.required("weight_map", expected)?;
     let shards: BTreeSet<String> = weight_map.into_values().collect();
     match shards.iter().find(|shard| !is_path(shard) || shard.contains('/')) {
-        Some(shard) => Err(Error::file(path, format!("weight_map: expected bare file names, found {shard:?}"))),
+        Some(shard) => {
+            Err(Error::file(path, format!("weight_map: expected bare file names, found {shard:?}")))
+        }
         None => Ok(shards),
     }
 }
