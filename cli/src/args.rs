@@ -12,8 +12,8 @@ use crate::sampling::SamplingArgs;
 
 /// Run a small language model out of one mapped file.
 ///
-/// MODEL is such a file, a blob, or what becomes one: a checkpoint's directory, a GGUF file, a registered name, or the id
-/// of a model on the Hugging Face hub. It is fetched if it has to be, and converted once, into a cache.
+/// MODEL is such a file, a blob, or what becomes one: a checkpoint's directory, a GGUF file, a registered name, or the
+/// id of a model on the Hugging Face hub. It is fetched if it has to be, and converted once, into a cache.
 ///
 /// The continuation goes to standard output as it is generated, everything else to standard error.
 #[derive(Debug, Parser)]
@@ -40,10 +40,11 @@ Examples:
   smolrun cache list
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|avx512amx|
-neon forces an instruction set. SMOLRUN_HISTORY=FILE keeps the lines of conversations there, empty nowhere. SMOLRUN_CACHE=DIRECTORY keeps
-converted models there instead of in XDG_CACHE_HOME/smolrun or ~/.cache/smolrun. HF_HOME, HF_ENDPOINT and HF_TOKEN mean what they do to
-Hugging Face's own tools."
+Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted, 143 terminated.
+
+SMOLRUN_CACHE=DIRECTORY keeps converted models there instead of in XDG_CACHE_HOME/smolrun or ~/.cache/smolrun. HF_HOME,
+HF_ENDPOINT and HF_TOKEN mean what they do to Hugging Face's own tools. SMOLRUN_HISTORY=FILE keeps the lines of
+conversations there, empty nowhere. SMOLRUN_ISA=scalar|avx2|avx512|avx512vnni|avx512amx|neon forces an instruction set."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -82,9 +83,9 @@ pub(crate) enum Command {
     /// with their scores.
     ///
     /// In: {"context": "2 + 2 =", "continuations": [" 4", " 5"]}. Out: {"scores": [{"logprob": the sum of the tokens'
-    /// log-probabilities, "tokens": how many were scored, "is_greedy": whether each was the likeliest}, ...]}. Control tokens
-    /// in the texts are text. Where a continuation merges into the context's last token, it is scored from that token on;
-    /// one without any token is an error.
+    /// log-probabilities, "tokens": how many were scored, "is_greedy": whether each was the likeliest}, ...]}. Control
+    /// tokens in the texts are text. Where a continuation merges into the context's last token, it is scored from that
+    /// token on; one without any token is an error.
     Score {
         #[command(flatten)]
         model: ModelArgs,
@@ -94,8 +95,8 @@ pub(crate) enum Command {
     },
     /// Tell how well a model foresees a text: its perplexity, and how far it is from another blob's model.
     ///
-    /// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left at
-    /// its end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
+    /// The text is encoded as a whole, control tokens as text, and cut into windows that do not overlap; what is left
+    /// at its end is dropped. Each window is a sequence of its own, of which all tokens but the first are scored.
     Perplexity(PerplexityArgs),
     /// Tell what a blob holds, what memory it needs, and what this machine brings.
     Info {
@@ -134,8 +135,8 @@ pub(crate) struct PerplexityArgs {
     pub(crate) model: ModelArgs,
     /// A file of text in UTF-8; "-" reads it from standard input.
     pub(crate) text: PathBuf,
-    /// Compare with this model, the reference: Kullback-Leibler divergence from it, and how often both find the same token
-    /// likeliest. It must have the same tokenizer. What is no blob is taken without --dtype.
+    /// Compare with this model, the reference: Kullback-Leibler divergence from it, and how often both find the same
+    /// token likeliest. It must have the same tokenizer. What is no blob is taken without --dtype.
     #[arg(long, value_name = "MODEL2")]
     pub(crate) against: Option<PathBuf>,
     /// Tokens of a window.
@@ -230,8 +231,8 @@ pub(crate) struct GenerateArgs {
     /// `smolconv list` shows, or the id of a model on the Hugging Face hub: ORG/NAME, ORG/NAME@REVISION or
     /// ORG/NAME/FILE.gguf.
     ///
-    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A path
-    /// that is there comes before a name.
+    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A
+    /// path that is there comes before a name.
     #[arg(required = true, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
     #[command(flatten)]
@@ -251,11 +252,11 @@ pub(crate) struct GenerateArgs {
     pub(crate) overflow: OverflowArg,
     /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
     ///
-    /// For speed where the processor has such a unit and the blob's matrices are bf16, or has AMX and they are quantized; else
-    /// everything is exact all the same, which a line on standard error tells. Only pieces of a prompt of 32 tokens or more are rounded, and
-    /// generating never is. An output of a matrix moves by at most 2^-8 of the sum of its products' magnitudes, 2^-7
-    /// where it is quantized (a little more for sums in another order). The result does not depend on threads; it does on the unit, and on how a prompt
-    /// is split.
+    /// For speed where the processor has such a unit and the blob's matrices are bf16, or has AMX and they are
+    /// quantized; else everything is exact all the same, which a line on standard error tells. Only pieces of a prompt
+    /// of 32 tokens or more are rounded, and generating never is. An output of a matrix moves by at most 2^-8 of the
+    /// sum of its products' magnitudes, 2^-7 where it is quantized (a little more for sums in another order). The
+    /// result does not depend on threads; it does on the unit, and on how a prompt is split.
     #[arg(long)]
     pub(crate) fast: bool,
     /// Go on from the keys and values in FILE, as far as the prompt begins like the one before, and write them back.
@@ -306,8 +307,8 @@ pub(crate) struct PromptArgs {
     /// Read the system message from a file.
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     pub(crate) system_file: Option<PathBuf>,
-    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it, or its list alone. The
-    /// prompt, if there is one, is its next message.
+    /// Go on with the conversation in FILE, {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it,
+    /// or its list alone. The prompt, if there is one, is its next message.
     #[arg(long, value_name = "FILE")]
     pub(crate) messages: Option<PathBuf>,
     /// Parse control tokens such as <|im_start|> in the prompt.

@@ -26,8 +26,8 @@ Examples:
   smolrun cache rm smollm2-135m-instruct
   smolrun cache prune --keep-days 7
 
-The cache lies in SMOLRUN_CACHE, or else in XDG_CACHE_HOME/smolrun or ~/.cache/smolrun. What was fetched lies in the Hugging Face cache,
-which this leaves alone.")]
+The cache lies in SMOLRUN_CACHE, or else in XDG_CACHE_HOME/smolrun or ~/.cache/smolrun. What was fetched lies in the
+Hugging Face cache, which this leaves alone.")]
 pub(crate) enum CacheCommand {
     /// Show the converted models, the one that was used last first.
     List {

@@ -1,7 +1,8 @@
 //! Signals. The first ends what is being generated, the second the program.
 //!
-//! Ctrl-C in a conversation only ends an answer. A termination (SIGTERM, and SIGHUP when the terminal goes) ends the program
-//! too, in an orderly way: what it was doing stops, what it has to keep is kept, and its exit code tells the signal.
+//! Ctrl-C in a conversation only ends an answer. A termination (SIGTERM, and SIGHUP when the terminal goes) ends the
+//! program too, in an orderly way: what it was doing stops, what it has to keep is kept, and its exit code tells the
+//! signal.
 
 use std::io;
 use std::process::exit;

@@ -34,7 +34,8 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Reads the headers and the small files of the checkpoint that `options` name, and refuses what [`convert()`] would.
+    /// Reads the headers and the small files of the checkpoint that `options` name, and refuses what [`convert()`]
+    /// would.
     ///
     /// [`convert()`]: crate::convert()
     pub fn of(options: &Options) -> Result<Inputs> {

@@ -1,7 +1,8 @@
 //! From a checkpoint to a blob: everything slow, fallible or clever, done once.
 //!
 //! [`convert()`] reads a Hugging Face checkpoint or a GGUF file and writes the file that `smolrun` maps. Nothing is
-//! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read back and verified.
+//! written before the whole checkpoint was read and checked once, and the blob only gets its name after it was read
+//! back and verified.
 
 pub mod checkpoint;
 pub mod convert;

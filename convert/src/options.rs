@@ -91,8 +91,8 @@ pub enum Mix {
     /// 4 bits but where more buy most: 6 for the common tokens' rows of the embedding and the output matrix, 5 for the
     /// feed-forward matrices of the first two layers and of the last.
     Q4,
-    /// 4 bits but where a fourth buys least, 3: the rare tokens' rows, `o_proj`, and the feed-forward matrices of the middle
-    /// third of the layers; 6 for the common tokens' rows.
+    /// 4 bits but where a fourth buys least, 3: the rare tokens' rows, `o_proj`, and the feed-forward matrices of the
+    /// middle third of the layers; 6 for the common tokens' rows.
     Q3,
 }
 

@@ -239,7 +239,8 @@ impl Chat {
         self.respond(before)
     }
 
-    /// Adds the model's answer, which is shown as it comes. What fails is told, and the conversation what it was `before`.
+    /// Adds the model's answer, which is shown as it comes. What fails is told, and the conversation what it was
+    /// `before`.
     fn respond(&mut self, before: Conversation) -> Result {
         self.rescue.keep(&self.conversation);
         match self.generate() {

@@ -12,8 +12,8 @@ pub(crate) struct ModelArgs {
     /// `smolconv list` shows, or the id of a model on the Hugging Face hub: ORG/NAME, ORG/NAME@REVISION or
     /// ORG/NAME/FILE.gguf.
     ///
-    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A path
-    /// that is there comes before a name.
+    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A
+    /// path that is there comes before a name.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     #[command(flatten)]
@@ -23,12 +23,13 @@ pub(crate) struct ModelArgs {
 /// As what a model is run.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct DtypeArgs {
-    /// How the weights of a checkpoint are stored [default: bf16 for one in bf16, and for a GGUF file that is quantized;
-    /// f32 for one in f32 or f16].
+    /// How the weights of a checkpoint are stored [default: bf16 for one in bf16, and for a GGUF file that is
+    /// quantized; f32 for one in f32 or f16].
     ///
     /// The default is the smaller of f32 and bf16 that has the checkpoint's numbers exactly, or about as exactly as a
-    /// quantized GGUF file: the same logits as from the checkpoint itself, as fast as exact ones come. (f16 has more digits
-    /// than bf16.) q8 is faster and loses next to nothing; q4 and q3 are smaller still, and are calibrated for minutes.
+    /// quantized GGUF file: the same logits as from the checkpoint itself, as fast as exact ones come. (f16 has more
+    /// digits than bf16.) q8 is faster and loses next to nothing; q4 and q3 are smaller still, and are calibrated for
+    /// minutes.
     #[arg(long, value_enum, value_name = "DTYPE")]
     dtype: Option<DtypeArg>,
 }

@@ -1,4 +1,5 @@
-//! The cache of converted models: blobs under names that tell their content, and records of what became of which source.
+//! The cache of converted models: blobs under names that tell their content, and records of what became of which
+//! source.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -59,6 +60,11 @@ impl Cache {
     /// Where the record `key` lies.
     pub(crate) fn record(&self, key: &str) -> PathBuf {
         self.directory.join(RECORDS).join(key).with_extension(RECORD_END)
+    }
+
+    /// The blob of this content, whatever its source was called when it was made.
+    pub(crate) fn blob(&self, content: &str) -> Option<PathBuf> {
+        files(&self.directory, &format!("-{content}{END}")).ok()?.into_iter().next()
     }
 
     /// All blobs, the one that was used last first.

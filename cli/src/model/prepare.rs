@@ -119,12 +119,14 @@ impl<'a> Request<'a> {
         let may_go = matches!(self.source, Source::Known(_));
         let new_record = || Record::new(self.label(), &inputs.files, &inputs.absent, may_go);
         let before = new_record();
-        let file = self.file_name(&inputs, origin.as_ref(), &progress)?;
-        let out = cache.directory.join(&file);
+        let content = content(&inputs, origin.as_ref(), &progress)?;
+        let out = match cache.blob(&content) {
+            Some(blob) => blob,
+            None => cache.directory.join(format!("{}-{content}{END}", self.plain_name())),
+        };
         if !is_good(&out, &progress) {
-            let options =
-                Options { weights: inputs.mix.into(), out: out.clone(), force: true, origin, ..options };
-            self.convert(&options, inputs.mix, &progress)?;
+            let (weights, out) = (inputs.mix.into(), out.clone());
+            self.convert(&Options { weights, out, force: true, origin, ..options }, inputs.mix, &progress)?;
         }
         if !before.agrees_with(&new_record()) {
             let _ = fs::remove_file(&out);
@@ -133,7 +135,8 @@ impl<'a> Request<'a> {
             );
         }
         let bytes = out.metadata().map_err(|error| format!("{}: {error}", out.display()))?.len();
-        before.of_blob(file, bytes).write(record);
+        let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        before.of_blob(name, bytes).write(record);
         Ok(out)
     }
 
@@ -154,21 +157,26 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The name of the blob: what the source is called, its dtype, and a hash of its content and of what converts it.
-    fn file_name(&self, inputs: &Inputs, origin: Option<&Origin>, progress: &Progress) -> Result<String> {
-        let mut hasher = hasher();
-        hasher.update(inputs.mix.name());
-        for text in origin.iter().flat_map(|origin| [&origin.repository, &origin.commit]) {
-            hasher.update([0]);
-            hasher.update(text);
-        }
-        hasher.update([0]);
-        hasher.update(inputs.sha256(progress)?);
+    /// What the blob is called before its hash.
+    fn plain_name(&self) -> String {
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let name: String = self.name().chars().filter(is_plain).take(MAX_NAME).collect();
-        let name = name.trim_start_matches('.');
-        Ok(format!("{name}-{}-{}{END}", inputs.mix.name(), digits(hasher)))
+        name.trim_start_matches('.').to_owned()
     }
+}
+
+/// What a blob is made of and by, at the end of its name: its dtype, and a hash of the source's content, of where it
+/// came from and of what converts it.
+fn content(inputs: &Inputs, origin: Option<&Origin>, progress: &Progress) -> Result<String> {
+    let mut hasher = hasher();
+    hasher.update(inputs.mix.name());
+    for text in origin.iter().flat_map(|origin| [&origin.repository, &origin.commit]) {
+        hasher.update([0]);
+        hasher.update(text);
+    }
+    hasher.update([0]);
+    hasher.update(inputs.sha256(progress)?);
+    Ok(format!("{}-{}", inputs.mix.name(), digits(hasher)))
 }
 
 /// Whether the blob is there and every byte of it as it was written.

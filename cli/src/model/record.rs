@@ -63,8 +63,8 @@ impl Record {
         is_bare.then_some(record)
     }
 
-    /// Writes the record to `path`, so that it is never seen half written. A record is a convenience: where it cannot be
-    /// written, the next start hashes the source.
+    /// Writes the record to `path`, so that it is never seen half written. A record is a convenience: where it cannot
+    /// be written, the next start hashes the source.
     pub(crate) fn write(&self, path: &Path) {
         let Ok(json) = serde_json::to_vec(self) else { return }; // a path that is no text
         let part = path.with_extension(format!("{}.part", std::process::id()));

@@ -1,7 +1,7 @@
 //! A connection to the Hugging Face hub.
 //!
-//! A hub may be slow for as long as it likes, but not silent: each connection, each answer and each piece of a file has a
-//! limit of its own.
+//! A hub may be slow for as long as it likes, but not silent: each connection, each answer and each piece of a file has
+//! a limit of its own.
 
 use std::env;
 use std::error::Error as _;
@@ -21,7 +21,8 @@ use crate::progress::Progress;
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long a connection may take at most.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a hub may be silent, unless this variable says otherwise, in seconds, as it does to Hugging Face's own tools.
+/// How long a hub may be silent, unless this variable says otherwise, in seconds, as it does to Hugging Face's own
+/// tools.
 const SILENCE: Duration = Duration::from_secs(30);
 const SILENCE_VARIABLE: &str = "HF_HUB_DOWNLOAD_TIMEOUT";
 /// Largest answer that is JSON, and most values in it: a repository of a thousand files has a tenth of these.

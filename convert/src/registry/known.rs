@@ -48,8 +48,8 @@ pub fn known(source: &Path) -> Result<Option<Known>> {
 }
 
 impl Known {
-    /// The checkpoint in `cache`, fetched from the hub unless it is all there. `notice` is told what is fetched, a line at a
-    /// time.
+    /// The checkpoint in `cache`, fetched from the hub unless it is all there. `notice` is told what is fetched, a line
+    /// at a time.
     pub fn locate(&self, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<Fetched> {
         match self {
             Known::Registered(model) if model.is_pinned() => {

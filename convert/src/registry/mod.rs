@@ -101,8 +101,8 @@ pub fn cache_from_env() -> Result<PathBuf> {
 }
 
 impl Model {
-    /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a comparison
-    /// with the registry's sizes and hashes. `notice` is told what is fetched, a line at a time.
+    /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a
+    /// comparison with the registry's sizes and hashes. `notice` is told what is fetched, a line at a time.
     ///
     /// Without the feature `hub` nothing is fetched.
     #[cfg_attr(not(feature = "hub"), allow(unused_variables))]
@@ -185,7 +185,8 @@ pub fn to_text(models: &[Model]) -> String {
         let bytes: u64 = model.hub_files().filter_map(|file| file.size).sum();
         let megabytes = if bytes > 0 { format!("{:.0}", bytes as f64 / 1e6) } else { "-".into() };
         let Model { name, hub_id, kind, context, licence, .. } = model;
-        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {licence}"); // a String takes all
+        // A String takes all.
+        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {licence}");
     }
     text
 }

@@ -1,5 +1,5 @@
-//! Fetching any repository of the hub: at the commit that the hub names, each file checked against the size and the hash
-//! that the hub reports of it.
+//! Fetching any repository of the hub: at the commit that the hub names, each file checked against the size and the
+//! hash that the hub reports of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

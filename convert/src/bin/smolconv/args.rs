@@ -58,23 +58,23 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "ADAPTER_DIR")]
     lora: Option<PathBuf>,
     /// How the weights are stored: bf16 has half the bytes of f32, and for a bf16 checkpoint the same numbers; auto is
-    /// the smaller of these that keeps about the source's precision; q8 has about a quarter of f32's bytes, q4, with 4 bits
-    /// for most matrices and 5 or 6 for what matters most, about a seventh, and q3, with 3 bits for rare tokens, o_proj and
-    /// the middle layers' feed-forward, an eighth
+    /// the smaller of these that keeps about the source's precision; q8 has about a quarter of f32's bytes, q4, with 4
+    /// bits for most matrices and 5 or 6 for what matters most, about a seventh, and q3, with 3 bits for rare tokens,
+    /// o_proj and the middle layers' feed-forward, an eighth
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
     /// Store matrices otherwise than --dtype says, as f32, bf16, q8, q6, q5, q4 or q3; may be given several times, and
-    /// the last that matches decides. PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for a layer's;
-    /// each * stands for any characters
+    /// the last that matches decides. PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for a
+    /// layer's; each * stands for any characters
     #[arg(long, value_name = "PATTERN=DTYPE")]
     keep: Vec<Keep>,
-    /// The text on which quantised matrices shall lose little: a file of at least a few thousand words like those that the
-    /// model will read and write, built-in for prose and code that come with this program, or none to take the nearest
-    /// values, which is quick and loses more [default: built-in for --dtype q4 and q3, else none]
+    /// The text on which quantised matrices shall lose little: a file of at least a few thousand words like those that
+    /// the model will read and write, built-in for prose and code that come with this program, or none to take the
+    /// nearest values, which is quick and loses more [default: built-in for --dtype q4 and q3, else none]
     #[arg(long, value_name = "TEXT")]
     calibrate: Option<PathBuf>,
-    /// A text of at least 1024 tokens on which OUT is compared with the model as SOURCE has it: perplexity, KL divergence
-    /// and how often both find the same token likeliest go to standard error and into the metadata
+    /// A text of at least 1024 tokens on which OUT is compared with the model as SOURCE has it: perplexity, KL
+    /// divergence and how often both find the same token likeliest go to standard error and into the metadata
     #[arg(long, value_name = "TEXT")]
     report: Option<PathBuf>,
     /// Replace OUT if it exists
