@@ -33,6 +33,8 @@ use self::output::tell;
 
 /// The exit code of a command line that asks for what cannot be.
 const WRONG_USAGE: u8 = 2;
+/// What the library calls arguments that come from no option: from a text, a model or the environment.
+const NO_OPTIONS: [&str; 6] = ["SMOLRUN_ISA", "continuations", "logits", "prompt", "reference", "tokens"];
 
 fn main() -> ExitCode {
     let start = Instant::now();
@@ -74,10 +76,10 @@ fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What clap exits with where it knows a value to be wrong, too. An environment variable is no option.
+/// What clap exits with where it knows an option's value to be wrong, too.
 fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
     match error.downcast_ref() {
-        Some(smolrun::Error::Argument { name, .. }) if name.starts_with("SMOLRUN_") => ExitCode::FAILURE,
+        Some(smolrun::Error::Argument { name, .. }) if NO_OPTIONS.contains(name) => ExitCode::FAILURE,
         Some(smolrun::Error::Argument { .. } | smolrun::Error::TokenId { .. }) => WRONG_USAGE.into(),
         _ => ExitCode::FAILURE,
     }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "hub")]
 use super::content::{Content, Wrong};
+use super::{HubId, Model, models, named};
 #[cfg(feature = "hub")]
-use super::repository;
-use super::{HubId, Model, commit, models, named};
+use super::{commit, repository};
 use crate::error::{Error, Result};
 use crate::options::Origin;
 use crate::progress::Progress;
