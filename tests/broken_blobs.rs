@@ -1488,7 +1488,7 @@ fn what_is_no_regular_file_is_refused() {
     };
     refused("No such file or directory (os error 2)");
     fs::create_dir(&path).unwrap();
-    refused("not a regular file");
+    refused("expected model.safetensors or model.safetensors.index.json in this directory, found neither");
     fs::remove_dir(&path).unwrap();
     // Opening a pipe would wait for a writer who never comes.
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

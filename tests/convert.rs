@@ -1248,11 +1248,10 @@ fn what_is_given_by_mistake_is_called_what_it_is() {
         "smollm2: No such file or directory (os error 2); nor is it a name of a model: smolconv list",
     );
     says(
-        Path::new("HuggingFaceTB/SmolLM2-135M"),
+        Path::new("https://huggingface.co/HuggingFaceTB/SmolLM2-135M"),
         None,
-        "it is smollm2-135m here: smolconv smollm2-135m fetches it",
+        "a model on the Hugging Face hub is given by its id, and fetched: smollm2-135m",
     );
-    says(Path::new("Qwen/Qwen3-0.6B"), None, "hf download Qwen/Qwen3-0.6B --local-dir DIR");
     let tokenizer_expected =
         "expected a tokenizer.json, found a config.json: give the tokenizer.json that lies beside";
     says(&model, Some(("--tokenizer", &config)), tokenizer_expected);

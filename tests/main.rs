@@ -10,6 +10,7 @@ mod chat;
 mod codegen;
 mod convert;
 mod determinism;
+mod ease;
 mod embed;
 mod family;
 mod fast;

@@ -306,11 +306,11 @@ fn a_text_may_come_from_standard_input_and_problems_are_one_line() {
 
     for (args, input, code, expected) in [
         (&[path, "-"][..], &b"too short"[..], 1, "tokens: expected a window of 1024 at least, found 3"),
-        (&[path, "-", "--window", "1"], b"", 1, "window: expected 2 to the model's context of 1024, found 1"),
+        (&[path, "-", "--window", "1"], b"", 2, "window: expected 2 to the model's context of 1024, found 1"),
         (
             &[path, "-", "--window", "2000"],
             b"",
-            1,
+            2,
             "window: expected 2 to the model's context of 1024, found 2000",
         ),
         (&[path, "-"], b"\xff", 1, "standard input: stream did not contain valid UTF-8"),

@@ -97,7 +97,12 @@ pub(crate) fn report(args: &[&str]) -> Value {
 
 /// The run fails with this one line.
 pub(crate) fn assert_error(outcome: &Outcome, expected: &str) {
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{outcome:?}");
+    assert_error_with(1, outcome, expected);
+}
+
+/// The run fails with this exit code and this one line.
+pub(crate) fn assert_error_with(code: i32, outcome: &Outcome, expected: &str) {
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (code, ""), "{outcome:?}");
     assert!(
         outcome.stderr.starts_with("smolrun: error: ") && outcome.stderr.contains(expected),
         "{outcome:?}"
@@ -126,7 +131,7 @@ fn help_shows_examples_and_usage_errors_exit_with_2() {
     let usage: [&[&str]; 17] = [
         &[],
         &["--nonsense"],
-        &[blob(), "a", "b"],
+        &[blob(), "--dtype", "q7"],
         &[blob(), "-n", "many"],
         &[blob(), "-n", "-1"],
         &[blob(), "--seed", "x"],
@@ -150,19 +155,20 @@ fn help_shows_examples_and_usage_errors_exit_with_2() {
 }
 
 #[test]
-fn values_out_of_range_and_missing_files_are_errors() {
-    let cases: [(&[&str], &str); 8] = [
-        (&["/no/such.bin", "x"], "/no/such.bin: No such file or directory"),
-        (&["tokenize", "/no/such.bin"], "/no/such.bin: No such file or directory"),
-        (&[blob(), "--threads", "0"], "threads: expected 1 to 1024, found 0"),
-        (&[blob(), "--threads", "1025"], "threads: expected 1 to 1024, found 1025"),
-        (&[blob(), "--temperature=-1"], "temperature: expected a finite number from 0 up, found -1"),
-        (&[blob(), "--temperature", "nan"], "temperature: expected a finite number from 0 up, found NaN"),
-        (&[blob(), "--top-p", "0"], "top_p: expected a number above 0, at most 1, found 0"),
-        (&["logits", blob(), "--ids", "4096"], "token id 4096: expected an id below vocab_size, 4096"),
+fn values_out_of_range_exit_with_2_and_missing_files_with_1() {
+    let cases: [(&[&str], &str, i32); 9] = [
+        (&["/no/such.bin", "x"], "/no/such.bin: No such file or directory", 1),
+        (&["tokenize", "/no/such.bin"], "/no/such.bin: No such file or directory", 1),
+        (&[blob(), "--threads", "0"], "threads: expected 1 to 1024, found 0", 2),
+        (&[blob(), "--threads", "1025"], "threads: expected 1 to 1024, found 1025", 2),
+        (&[blob(), "--temperature=-1"], "temperature: expected a finite number from 0 up, found -1", 2),
+        (&[blob(), "--temperature", "nan"], "temperature: expected a finite number from 0 up, found NaN", 2),
+        (&[blob(), "--top-p", "0"], "top_p: expected a number above 0, at most 1, found 0", 2),
+        (&["logits", blob(), "--ids", "4096"], "token id 4096: expected an id below vocab_size, 4096", 2),
+        (&["bench", blob(), "--threads", "0"], "threads: expected 1 to 1024, found 0", 2),
     ];
-    for (args, expected) in cases {
-        assert_error(&smolrun(args), expected);
+    for (args, expected, code) in cases {
+        assert_error_with(code, &smolrun(args), expected);
     }
 }
 

@@ -6,9 +6,14 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use smolrun::{KvDtype, Overflow};
 
+use crate::cache::CacheCommand;
+use crate::model::{DtypeArgs, ModelArgs};
 use crate::sampling::SamplingArgs;
 
 /// Runs a small language model from one mapped file.
+///
+/// MODEL is such a file, a blob, or what becomes one: a checkpoint's directory, a GGUF file, a registered name, or the
+/// id of a model on the Hugging Face hub. smolrun fetches it if it has to, and converts it once, into a cache.
 ///
 /// The continuation goes to standard output as it is generated. Everything else goes to standard error.
 #[derive(Debug, Parser)]
@@ -20,6 +25,11 @@ use crate::sampling::SamplingArgs;
     after_help = "\
 Examples:
   smolrun tales.bin \"Once upon a time\" --temperature 0.7 --top-p 0.9 --seed 1
+  smolrun smol.bin Once upon a time
+  smolrun smollm2-135m-instruct --chat \"What is the capital of France?\"
+  smolrun Qwen/Qwen3-0.6B --dtype q8
+  smolrun models/tales-4m \"Once upon a time\"
+  smolrun model.gguf \"Once upon a time\"
   smolrun smol.bin
   smolrun smol.bin --chat \"What is the capital of France?\"
   smolrun smol.bin --chat \"Sum this up:\" < report.txt
@@ -27,6 +37,7 @@ Examples:
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
   smolrun perplexity smol.bin book.txt
+  smolrun cache list
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
 Exit codes:
@@ -37,8 +48,10 @@ Exit codes:
   143  terminated
 
 Environment:
-  SMOLRUN_ISA=NAME      Forces an instruction set: scalar, avx2, avx512, avx512vnni, avx512amx or neon
-  SMOLRUN_HISTORY=FILE  Keeps the lines of conversations in FILE; if empty, nowhere"
+  SMOLRUN_CACHE=DIRECTORY  Keeps converted models there [default: smolrun in XDG_CACHE_HOME or ~/.cache]
+  HF_HOME, HF_ENDPOINT, HF_TOKEN  Mean what they do to Hugging Face's own tools
+  SMOLRUN_ISA=NAME         Forces an instruction set: scalar, avx2, avx512, avx512vnni, avx512amx or neon
+  SMOLRUN_HISTORY=FILE     Keeps the lines of conversations in FILE; if empty, nowhere"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -51,21 +64,21 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Encode texts: reads a JSON string per line of standard input, prints an array of ids per line.
     Tokenize {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Parse control tokens such as <|im_start|> in the text.
         #[arg(long)]
         special: bool,
     },
     /// Decode ids: reads an array of ids per line of standard input, prints a JSON string per line.
     Detokenize {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
     },
     /// Print the logits after some tokens as a JSON array.
     Logits {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Token ids, separated by commas.
         #[arg(long, value_delimiter = ',', required = true, value_name = "ID,ID,...")]
         ids: Vec<u32>,
@@ -81,8 +94,8 @@ pub(crate) enum Command {
     /// Control tokens in the texts are treated as text. If a continuation merges into the context's last token, it is
     /// scored from that token on. A continuation without any token is an error.
     Score {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Threads to compute with [default: as many as the process may use].
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
@@ -94,14 +107,17 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Show what a blob holds, how much memory it needs, and what this machine has.
     Info {
-        /// The blob that smolconv wrote.
-        blob: PathBuf,
+        #[command(flatten)]
+        model: ModelArgs,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },
     /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
     Bench(BenchArgs),
+    /// Show the models that were converted, and remove them.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Print completions for a shell to standard output.
     Completions {
         /// The shell.
@@ -119,15 +135,16 @@ pub(crate) enum Command {
 Examples:
   smolrun perplexity smol.bin book.txt
   smolrun perplexity small.bin book.txt --against smol.bin --json
+  smolrun perplexity smollm2-135m book.txt --dtype q8 --against smollm2-135m
   head -c 100000 book.txt | smolrun perplexity smol.bin -")]
 pub(crate) struct PerplexityArgs {
-    /// The blob that smolconv wrote.
-    pub(crate) blob: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
     /// A file of text in UTF-8; "-" reads it from standard input.
     pub(crate) text: PathBuf,
-    /// Compare with this reference blob: Kullback-Leibler divergence from it, and how often both find the same token
-    /// most likely. It must have the same tokenizer.
-    #[arg(long, value_name = "BLOB2")]
+    /// Compare with this reference model: Kullback-Leibler divergence from it, and how often both find the same token
+    /// most likely. It must have the same tokenizer. A model that is no blob is taken without --dtype.
+    #[arg(long, value_name = "MODEL2")]
     pub(crate) against: Option<PathBuf>,
     /// Tokens per window.
     #[arg(long, default_value_t = 1024, value_name = "N")]
@@ -142,8 +159,8 @@ pub(crate) struct PerplexityArgs {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct BenchArgs {
-    /// The blob that smolconv wrote.
-    pub(crate) blob: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
     /// Tokens in the prompt (pp); 0 skips this measurement.
     #[arg(short, long, default_value_t = 512, value_name = "N")]
     pub(crate) prompt: usize,
@@ -217,9 +234,16 @@ impl From<Kv> for KvDtype {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct GenerateArgs {
-    /// The blob that smolconv wrote.
-    #[arg(required = true)]
-    pub(crate) blob: Option<PathBuf>,
+    /// The model: a blob that smolconv wrote, a GGUF file, a checkpoint's directory or .safetensors file, a name that
+    /// `smolconv list` shows, or the id of a model on the Hugging Face hub: ORG/NAME, ORG/NAME@REVISION or
+    /// ORG/NAME/FILE.gguf.
+    ///
+    /// What is no blob is fetched if it has to be, and converted once: `smolrun cache list` shows what came of it. A
+    /// path that is there comes before a name.
+    #[arg(required = true, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) dtype: DtypeArgs,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     #[command(flatten)]
@@ -274,13 +298,13 @@ pub(crate) struct GenerateArgs {
 /// What to continue or answer.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct PromptArgs {
-    /// The text to continue, or to answer with --chat; "-" stands for standard input alone. Without a prompt, a
-    /// conversation begins if this is a terminal.
+    /// The text to continue, or to answer with --chat; "-" stands for standard input alone. Several words are joined
+    /// with spaces. Without a prompt, a conversation begins if this is a terminal.
     ///
     /// If standard input is not a terminal, it is read to its end. It becomes the prompt, or follows the prompt on a
     /// new line. If it never ends, as in a service or in a loop that reads from it, add "< /dev/null".
     #[arg(value_name = "PROMPT")]
-    pub(crate) text: Option<String>,
+    pub(crate) text: Vec<String>,
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub(crate) prompt_file: Option<PathBuf>,

@@ -13,7 +13,7 @@ use smolrun::format::{Config, LayerSections, Layout};
 use smolrun::{Fast, Machine, Session};
 
 use super::args::{BenchArgs, Kv};
-use super::generate::{open, session_options, tell_if_not_fast};
+use super::generate::{session_options, tell_if_not_fast};
 use super::info::dtypes;
 use super::output::Output;
 
@@ -72,7 +72,7 @@ struct Spread {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
-    let model = open(&args.blob, false)?;
+    let model = args.model.open()?;
     let mut session =
         Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()).fast(args.fast))?;
     tell_if_not_fast(&session);

@@ -1,8 +1,7 @@
-//! `smolrun BLOB [PROMPT]`: continue a text.
+//! `smolrun MODEL [PROMPT]`: continue a text.
 
 use std::error::Error;
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
@@ -12,7 +11,7 @@ use serde::Serialize;
 use smolrun::chat::ChatOptions;
 use smolrun::tokenizer::Tokenizer;
 use smolrun::{
-    CancelToken, Fast, FinishReason, GenerateOptions, Message, Model, PromptOptions, Sampling, Session,
+    CancelToken, Fast, FinishReason, GenerateOptions, Message, PromptOptions, Sampling, Session,
     SessionOptions, SpecialTokens, Token,
 };
 
@@ -20,6 +19,7 @@ use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
 use crate::chat;
 use crate::interrupt::Interrupt;
 use crate::memory;
+use crate::model::blob_of;
 use crate::output::{Output, tell};
 use crate::prompt_cache::PromptCache;
 use crate::sampling::Defaults;
@@ -91,11 +91,14 @@ impl Logprobs {
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     let is_conversation = is_conversation(args);
     check_usage(&args.prompt, is_conversation);
-    let blob = args.blob.as_deref().ok_or("no blob was named")?;
+    let model = args.model.as_deref().ok_or("no model was named")?;
     let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
-    let model = open(blob, args.no_mmap)?;
+    let blob = blob_of(model, args.dtype.mix())?;
+    let model = blob.open(args.no_mmap)?;
     if args.verify {
-        model.verify_with(args.threads, &|_| ()).map_err(|error| format!("{}: {error}", blob.display()))?;
+        model
+            .verify_with(args.threads, &|_| ())
+            .map_err(|error| format!("{}: {error}", blob.path.display()))?;
     }
     let mut session = Session::new(
         &model,
@@ -104,7 +107,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
     memory::check()?;
     tell_if_not_fast(&session);
     if is_conversation {
-        return chat::run(args, session, blob, cache);
+        return chat::run(args, session, &blob.name, cache);
     }
     let waiting = Instant::now();
     let prompt = args.prompt.read()?;
@@ -225,16 +228,6 @@ fn wrong_usage(problem: &str) -> ! {
 pub(crate) fn options(args: &AnswerArgs, sampling: Sampling, cancel: &CancelToken) -> GenerateOptions {
     let options = GenerateOptions::default().max_tokens(args.max_tokens()).sampling(sampling);
     options.stop(&args.stop).cancel(cancel)
-}
-
-pub(crate) fn open(blob: &Path, no_mmap: bool) -> Result<Model> {
-    let result = if no_mmap { Model::read(blob) } else { Model::open(blob) };
-    let model = result.map_err(|error| match error {
-        smolrun::Error::Io { .. } => error.to_string(), // names the file itself
-        error => format!("{}: {error}", blob.display()),
-    })?;
-    memory::check()?; // again, now that the blob has its part
-    Ok(model)
 }
 
 pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {

@@ -2,14 +2,13 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::Path;
 use std::thread::available_parallelism;
 
 use serde::Serialize;
 use smolrun::format::{Config, Layout};
 use smolrun::{Kernels, Model};
 
-use crate::generate::open;
+use crate::model::ModelArgs;
 use crate::output::Output;
 
 #[derive(Serialize)]
@@ -61,8 +60,8 @@ struct MachineInfo {
     available_isa: Vec<&'static str>,
 }
 
-pub(crate) fn run(blob: &Path, json: bool) -> Result<(), Box<dyn Error>> {
-    let model = open(blob, false)?;
+pub(crate) fn run(model: &ModelArgs, json: bool) -> Result<(), Box<dyn Error>> {
+    let model = model.open()?;
     let info = Info {
         model: ModelInfo::of(&model)?,
         memory: MemoryInfo::of(model.layout()),

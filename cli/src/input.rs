@@ -28,7 +28,7 @@ impl PromptArgs {
 
     /// Whether nothing was said of what is to be continued.
     pub(crate) fn is_empty(&self) -> bool {
-        self.text.is_none() && self.prompt_file.is_none()
+        self.text.is_empty() && self.prompt_file.is_none()
     }
 
     /// The prompt: the argument or the file, and after it what standard input holds, if that is no terminal.
@@ -36,11 +36,11 @@ impl PromptArgs {
     /// The line end that a file and a pipe end with is no part of a message; of a text to continue it is.
     pub(crate) fn read(&self) -> Result<Option<String>> {
         let text = |text: String| if self.is_chat() { without_line_end(text) } else { text };
-        let given = match (&self.text, &self.prompt_file) {
-            (Some(dash), _) if dash == "-" => return Ok(Some(text(read_standard_input()?))),
-            (Some(argument), _) => Some(argument.clone()),
-            (None, Some(file)) => Some(text(read_file(file)?)),
-            (None, None) => None,
+        let given = match (&self.text[..], &self.prompt_file) {
+            ([dash], _) if dash == "-" => return Ok(Some(text(read_standard_input()?))),
+            ([], Some(file)) => Some(text(read_file(file)?)),
+            ([], None) => None,
+            (words, _) => Some(words.join(" ")),
         };
         if io::stdin().is_terminal() {
             return Ok(given);

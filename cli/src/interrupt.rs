@@ -1,13 +1,16 @@
 //! Signals. The first ends what is being generated, the second the program.
 //!
-//! Ctrl-C in a conversation only ends an answer. A termination (SIGTERM, and SIGHUP when the terminal goes) ends the program
-//! too, in an orderly way: what it was doing stops, what it has to keep is kept, and its exit code tells the signal.
+//! Ctrl-C in a conversation only ends an answer. A termination (SIGTERM, and SIGHUP when the terminal goes) ends the
+//! program too, in an orderly way: what it was doing stops, what it has to keep is kept, and its exit code tells the
+//! signal.
 
 use std::io;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(unix)]
+use smolconv::write::temp_file;
 use smolrun::CancelToken;
 
 /// The number of an interrupt, Ctrl-C.
@@ -15,6 +18,21 @@ const INTERRUPT: u8 = 2;
 
 /// What is called before a signal ends the program.
 type LastWish = Box<dyn FnOnce() + Send>;
+
+/// Whether an [`Interrupt`] looks after signals.
+static IS_OBEYED: AtomicBool = AtomicBool::new(false);
+
+/// Ends the program in an orderly way on a signal, until an [`Interrupt`] looks after them: nothing unfinished is left.
+/// Where that cannot be arranged a signal ends it all the same.
+pub(crate) fn end_on_signals() {
+    #[cfg(unix)]
+    let _ = on_signals(|signal| {
+        if !IS_OBEYED.load(SeqCst) {
+            let _keep = temp_file::remove_all();
+            exit(128 + signal);
+        }
+    });
+}
 
 /// What signals have asked for. Clones are the same.
 #[derive(Clone, Default)]
@@ -36,6 +54,7 @@ impl Interrupt {
         let interrupt = Interrupt::default();
         let wrong = |error| io::Error::other(format!("signals cannot be looked after: {error}"));
         watch(interrupt.clone()).map_err(wrong)?;
+        IS_OBEYED.store(true, SeqCst);
         Ok(interrupt)
     }
 
@@ -104,13 +123,19 @@ fn exit_code(signal: u8) -> Option<u8> {
 
 #[cfg(unix)]
 fn watch(interrupt: Interrupt) -> io::Result<()> {
+    on_signals(move |signal| interrupt.obey(signal as u8))
+}
+
+/// Calls `work` with each signal, in a thread of its own.
+#[cfg(unix)]
+fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
 
     // Whoever starts a program with a signal ignored, as `nohup` does, wants it to go on.
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(signals)?;
-    let work = move || signals.forever().for_each(|signal| interrupt.obey(signal as u8));
+    let work = move || signals.forever().for_each(work);
     std::thread::Builder::new().name("signals".into()).spawn(work).map(drop)
 }
 

@@ -2,30 +2,30 @@
 
 use std::error::Error;
 use std::io::{self, BufRead};
-use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smolrun::{Session, SpecialTokens};
 
-use crate::generate::{open, session_options};
+use crate::generate::session_options;
+use crate::model::ModelArgs;
 use crate::output::Output;
 
 pub(crate) type Result = std::result::Result<(), Box<dyn Error>>;
 
-pub(crate) fn tokenize(blob: &Path, special: bool) -> Result {
-    let tokenizer = open(blob, false)?.tokenizer();
+pub(crate) fn tokenize(model: &ModelArgs, special: bool) -> Result {
+    let tokenizer = model.open()?.tokenizer();
     let special = if special { SpecialTokens::Parse } else { SpecialTokens::AsText };
     each_line("a JSON string", |text: String| tokenizer.encode(&text, special))
 }
 
-pub(crate) fn detokenize(blob: &Path) -> Result {
-    let tokenizer = open(blob, false)?.tokenizer();
+pub(crate) fn detokenize(model: &ModelArgs) -> Result {
+    let tokenizer = model.open()?.tokenizer();
     each_line("a JSON array of token ids", |ids: Vec<u32>| tokenizer.decode(&ids, false))
 }
 
-pub(crate) fn logits(blob: &Path, ids: &[u32], threads: Option<usize>) -> Result {
-    let model = open(blob, false)?;
+pub(crate) fn logits(model: &ModelArgs, ids: &[u32], threads: Option<usize>) -> Result {
+    let model = model.open()?;
     let mut session = Session::new(&model, session_options(threads))?;
     let logits = session.feed(ids)?;
     if logits.iter().any(|logit| !logit.is_finite()) {

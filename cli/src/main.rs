@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod cache;
 mod chat;
 mod generate;
 mod info;
@@ -9,6 +10,7 @@ mod input;
 mod interrupt;
 mod lines;
 mod memory;
+mod model;
 mod output;
 mod perplexity;
 mod prompt_cache;
@@ -29,6 +31,11 @@ use smolrun::terminal::printable;
 use self::args::{Args, Command};
 use self::output::tell;
 
+/// The exit code of a command line that asks for what cannot be.
+const WRONG_USAGE: u8 = 2;
+/// What the library calls arguments that come from no option: from a text, a model or the environment.
+const NO_OPTIONS: [&str; 6] = ["SMOLRUN_ISA", "continuations", "logits", "prompt", "reference", "tokens"];
+
 fn main() -> ExitCode {
     let start = Instant::now();
     if let Err(error) = memory::check() {
@@ -41,7 +48,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&format!("error: {error}"));
-            ExitCode::FAILURE
+            exit_code(&*error)
         }
     }
 }
@@ -56,15 +63,25 @@ fn run(start: Instant) -> Result<ExitCode, Box<dyn Error>> {
 
 fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
-        Command::Tokenize { blob, special } => lines::tokenize(&blob, special),
-        Command::Detokenize { blob } => lines::detokenize(&blob),
-        Command::Logits { blob, ids, threads } => lines::logits(&blob, &ids, threads),
-        Command::Score { blob, threads } => score::score(&blob, threads),
+        Command::Tokenize { model, special } => lines::tokenize(&model, special),
+        Command::Detokenize { model } => lines::detokenize(&model),
+        Command::Logits { model, ids, threads } => lines::logits(&model, &ids, threads),
+        Command::Score { model, threads } => score::score(&model, threads),
         Command::Perplexity(args) => perplexity::run(&args),
-        Command::Info { blob, json } => info::run(&blob, json),
+        Command::Info { model, json } => info::run(&model, json),
         Command::Bench(args) => bench::run(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { directory } => shell::man(&directory),
+    }
+}
+
+/// What clap exits with where it knows an option's value to be wrong, too.
+fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
+    match error.downcast_ref() {
+        Some(smolrun::Error::Argument { name, .. }) if NO_OPTIONS.contains(name) => ExitCode::FAILURE,
+        Some(smolrun::Error::Argument { .. } | smolrun::Error::TokenId { .. }) => WRONG_USAGE.into(),
+        _ => ExitCode::FAILURE,
     }
 }
 

@@ -10,7 +10,8 @@ use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
 use smolrun::{Model, Session, SpecialTokens};
 
 use crate::args::PerplexityArgs;
-use crate::generate::{open, session_options};
+use crate::generate::session_options;
+use crate::model::blob_of;
 use crate::output::Output;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -43,7 +44,7 @@ struct Against {
 }
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
-    let model = open(&args.blob, false)?;
+    let model = args.model.open()?;
     let text = read(&args.text)?;
     let tokens = model.tokenizer().encode(&text, SpecialTokens::AsText)?;
     let mut session = Session::new(&model, session_options(args.threads))?;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let (perplexity, against) = match &args.against {
         None => (alone(&mut session, &tokens, options)?, None),
         Some(blob) => {
-            let other = open(blob, false)?;
+            let other = blob_of(blob, None)?.open(false)?;
             check_tokens(&other, blob, &text, &tokens)?;
             let mut other = Session::new(&other, session_options(args.threads))?;
             let comparison = compare(&mut session, &mut other, &tokens, options)?;

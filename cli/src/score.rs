@@ -1,12 +1,11 @@
 //! `smolrun score`: log-likelihoods of continuations, JSON Lines in and out.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use smolrun::Session;
 
-use crate::generate::{open, session_options};
+use crate::generate::session_options;
 use crate::lines::{Result, each_line};
+use crate::model::ModelArgs;
 
 #[derive(Deserialize)]
 struct Question {
@@ -26,8 +25,8 @@ struct Score {
     is_greedy: bool,
 }
 
-pub(crate) fn score(blob: &Path, threads: Option<usize>) -> Result {
-    let model = open(blob, false)?;
+pub(crate) fn score(model: &ModelArgs, threads: Option<usize>) -> Result {
+    let model = model.open()?;
     let mut session = Session::new(&model, session_options(threads))?;
     each_line("an object with context and continuations", |question: Question| {
         let scores = session.score_texts(&question.context, &question.continuations)?;

@@ -73,7 +73,8 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
     let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
 
     let tables = tables(&model, tokenizer, chat_template);
-    let metadata = Metadata::new(model.model_type, model.recommended, &source, &hashes, &documents);
+    let mut metadata = Metadata::new(model.model_type, model.recommended, &source, &hashes, &documents);
+    metadata.fetched_from(options.origin.as_ref());
     let tied = model.config.tie_word_embeddings;
     let work = Work { options, target, progress, source: &source, whole: &whole, tables, tied };
     work.write(bindings, metadata, &texts)

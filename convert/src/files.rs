@@ -1,6 +1,7 @@
 //! Files that are read: opened only if they are regular ones, and recorded by name, length and hash.
 
 use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use serde::Serialize;
@@ -30,6 +31,32 @@ impl SourceRecord {
 
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Bytes that are read at once of a file that is only hashed.
+const PIECE: usize = 1 << 20;
+
+/// Calls `take` with the bytes of the file at `path`, a piece at a time.
+pub(crate) fn read_pieces(path: &Path, mut take: impl FnMut(&[u8])) -> Result<()> {
+    let (mut file, mut buffer) = (open_regular(path)?, vec![0; PIECE]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => take(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io(path)(error)),
+        }
+    }
+}
+
+/// The SHA-256 of the file at `path`; `add` is told how many bytes were read.
+pub(crate) fn sha256(path: &Path, add: impl Fn(u64)) -> Result<[u8; 32]> {
+    let mut hasher = Sha256::new();
+    read_pieces(path, |piece| {
+        hasher.update(piece);
+        add(piece.len() as u64);
+    })?;
+    Ok(hasher.finalize().into())
 }
 
 /// Bytes as hexadecimal digits.

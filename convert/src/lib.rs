@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod convert;
 pub mod error;
 mod files;
+mod inputs;
 pub mod inspect;
 pub mod json;
 pub mod options;
@@ -20,5 +21,9 @@ pub mod write;
 
 pub use self::convert::{Summary, convert};
 pub use self::error::{Error, Result};
-pub use self::options::{Calibration, Keep, Mix, Options, Weights};
+pub use self::inputs::Inputs;
+pub use self::options::{Calibration, Keep, Mix, Options, Origin, Weights};
 pub use self::progress::Progress;
+
+/// The version of this converter.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

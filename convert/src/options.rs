@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::Serialize;
 use smolrun::format::{Dtype, Kind};
 
 /// What to convert, and where to.
@@ -27,6 +28,17 @@ pub struct Options {
     pub report: Option<PathBuf>,
     /// Whether an existing blob may be replaced.
     pub force: bool,
+    /// Where on a hub the source came from; the blob's metadata say so.
+    pub origin: Option<Origin>,
+}
+
+/// A repository on a hub, and the state of it that was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// Its id, `ORG/NAME`.
+    pub repository: String,
+    /// The commit, in hexadecimal digits.
+    pub commit: String,
 }
 
 impl Options {
@@ -42,6 +54,7 @@ impl Options {
             calibration: Calibration::Auto,
             report: None,
             force: false,
+            origin: None,
         }
     }
 
@@ -78,8 +91,8 @@ pub enum Mix {
     /// 4 bits but where more buy most: 6 for the common tokens' rows of the embedding and the output matrix, 5 for the
     /// feed-forward matrices of the first two layers and of the last.
     Q4,
-    /// 4 bits but where a fourth buys least, 3: the rare tokens' rows, `o_proj`, and the feed-forward matrices of the middle
-    /// third of the layers; 6 for the common tokens' rows.
+    /// 4 bits but where a fourth buys least, 3: the rare tokens' rows, `o_proj`, and the feed-forward matrices of the
+    /// middle third of the layers; 6 for the common tokens' rows.
     Q3,
 }
 

@@ -5,6 +5,7 @@ mod checkpoint;
 pub mod counting;
 pub mod gguf;
 mod greedy;
+mod hub;
 mod logits;
 mod models;
 mod programs;
@@ -19,6 +20,7 @@ pub mod versions;
 pub use self::blob::{Blob, Part};
 pub use self::checkpoint::{Checkpoint, Tensor, TensorDtype};
 pub use self::greedy::chat_agreement;
+pub use self::hub::{FakeHub, Fault};
 pub use self::logits::{logits_sha256, scattered_tokens};
 pub use self::models::{
     REAL, TALES, all_widths, blob, blob_of, blob_of_mix, blob_with_all_widths, data, model_dir, repository,

@@ -9,7 +9,7 @@ mod settings;
 use std::env;
 use std::error::Error;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -51,7 +51,7 @@ struct Chat {
 pub(crate) fn run(
     args: &GenerateArgs,
     session: Session,
-    blob: &Path,
+    name: &str,
     cache: Option<PromptCache>,
 ) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
@@ -68,7 +68,7 @@ pub(crate) fn run(
     };
     let rescue = chat.rescue.clone();
     interrupt.on_exit(move || rescue.save());
-    let talked = chat.talk(blob, cache);
+    let talked = chat.talk(name, cache);
     if talked.is_err() || interrupt.termination().is_some() {
         chat.rescue.keep(&chat.conversation);
         chat.rescue.save();
@@ -78,11 +78,11 @@ pub(crate) fn run(
 }
 
 impl Chat {
-    fn talk(&mut self, blob: &Path, mut cache: Option<PromptCache>) -> Result {
+    fn talk(&mut self, name: &str, mut cache: Option<PromptCache>) -> Result {
         if let Some(cache) = &mut cache {
             cache.load(&mut self.session);
         }
-        self.greet(blob)?;
+        self.greet(name)?;
         self.show_conversation()?;
         self.read_and_answer()?;
         // So that the same beginning costs nothing the next time.
@@ -112,8 +112,7 @@ impl Chat {
         }
     }
 
-    fn greet(&self, blob: &Path) -> io::Result<()> {
-        let name = blob.file_stem().unwrap_or(blob.as_os_str()).to_string_lossy();
+    fn greet(&self, name: &str) -> io::Result<()> {
         let does = match self.has_template {
             true => "answers what you type",
             false => "has no chat template: it continues each text you type",
@@ -240,7 +239,8 @@ impl Chat {
         self.respond(before)
     }
 
-    /// Adds the model's answer, which is shown as it comes. What fails is told, and the conversation what it was `before`.
+    /// Adds the model's answer, which is shown as it comes. What fails is told, and the conversation what it was
+    /// `before`.
     fn respond(&mut self, before: Conversation) -> Result {
         self.rescue.keep(&self.conversation);
         match self.generate() {

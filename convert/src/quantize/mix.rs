@@ -8,8 +8,8 @@ use crate::options::{Keep, Mix, Weights, matrix_dtype_names, matrix_dtypes};
 use crate::source;
 
 impl Weights {
-    /// Gives every matrix its dtype, and the rare tokens' rows a section of their own where they have another one; refuses
-    /// patterns that match none, and dtypes that a matrix cannot have.
+    /// Gives every matrix its dtype, and the rare tokens' rows a section of their own where they have another one;
+    /// refuses patterns that match none, and dtypes that a matrix cannot have.
     pub fn assign<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Binding<'a>>> {
         let about_as_precise = about_as_precise(bindings);
         let mut bindings = split_off_rare(bindings);
@@ -29,6 +29,17 @@ impl Weights {
         self.keep.iter().try_for_each(|keep| keep.assign(&mut bindings))?;
         bindings.iter().try_for_each(check_columns)?;
         Ok(join_alike(bindings))
+    }
+}
+
+impl Mix {
+    /// What this mix is of the checkpoint that has these matrices: never [`Mix::Auto`].
+    pub fn resolve(self, bindings: &[Binding]) -> Mix {
+        match (self, about_as_precise(bindings)) {
+            (Mix::Auto, Dtype::Bf16) => Mix::Bf16,
+            (Mix::Auto, _) => Mix::F32,
+            (mix, _) => mix,
+        }
     }
 }
 
@@ -94,9 +105,9 @@ fn whole(kind: Kind) -> Option<Kind> {
     [Kind::EmbedTokens, Kind::LmHead].into_iter().find(|whole| whole.rare() == Some(kind))
 }
 
-/// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half, if that leaves any. Tokenizers number
-/// their tokens in the order in which they were learned, the most frequent first: of a text in English, these are about
-/// eight tenths and 95 hundredths of the tokens.
+/// Where a vocabulary of so many tokens is cut: after an eighth of it and after a half, if that leaves any. Tokenizers
+/// number their tokens in the order in which they were learned, the most frequent first: of a text in English, these are
+/// about eight tenths and 95 hundredths of the tokens.
 fn cuts(tokens: usize) -> Vec<usize> {
     let mut cuts = vec![tokens / 8, tokens / 2];
     cuts.iter_mut().for_each(|cut| *cut = cut.next_multiple_of(PANEL));
@@ -155,7 +166,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The smallest dtype that loses little of what the matrices have: `bf16`, which has eight bits of precision, unless a
-/// matrix is of floats that have more, or cannot be of bf16. Quantized ones have not: their steps are wider than `bf16`'s.
+/// matrix is of floats that have more, or cannot be of bf16. Quantized ones have not: their steps are wider than
+/// `bf16`'s.
 fn about_as_precise(bindings: &[Binding]) -> Dtype {
     let mut matrices = bindings.iter().filter(|binding| binding.kind.is_matrix());
     let is_precise = |binding: &Binding| {

@@ -16,7 +16,6 @@ pub fn absent(path: &Path) -> Option<Error> {
         _ if error.kind() != io::ErrorKind::NotFound => None,
         _ if text.contains("://") => Some(web_address(&text)),
         1 if are_names && !is_file_name(&text) => Some(unknown_name(&text)),
-        2 if are_names && !Path::new(parts[0].as_os_str()).exists() => Some(hub_id(&text)),
         _ => None,
     };
     Some(match meant {
@@ -39,18 +38,9 @@ fn unknown_name(name: &str) -> String {
 
 fn hub_id(id: &str) -> String {
     let models = models().unwrap_or_default();
-    match models.iter().find(|model| model.hub_id.eq_ignore_ascii_case(id)) {
-        Some(model) => {
-            let name = &model.name;
-            format!(
-                "as the id of a model on the Hugging Face hub it is {name} here: smolconv {name} fetches it"
-            )
-        }
-        None => format!(
-            "if it is the id of a model on the Hugging Face hub: hf download {id} --local-dir DIR fetches it, and \
-             smolconv DIR converts it (smolconv itself fetches those of smolconv list)"
-        ),
-    }
+    let known = models.iter().find(|model| model.hub_id.eq_ignore_ascii_case(id));
+    let name = known.map_or(id, |model| &model.name);
+    format!("a model on the Hugging Face hub is given by its id, and fetched: {name}")
 }
 
 fn web_address(address: &str) -> String {
@@ -76,14 +66,9 @@ mod tests {
         assert!(name.ends_with("smolconv list shows them, such as smollm2-135m-instruct"), "{name}");
         assert!(absent("SmolLM2-135M-Instruct-2").contains("such as smollm2-135m"));
         assert!(absent("phi").ends_with("nor is it a name of a model: smolconv list shows them"));
-        let fetches = "smolconv smollm2-135m-instruct fetches it";
-        for known in [
-            "HuggingFaceTB/SmolLM2-135M-Instruct",
-            "https://huggingface.co/huggingfacetb/smollm2-135m-instruct/tree/main",
-        ] {
-            assert!(absent(known).ends_with(fetches), "{}", absent(known));
-        }
-        assert!(absent("Qwen/Qwen3-0.6B").contains("hf download Qwen/Qwen3-0.6B --local-dir DIR"));
+        let known = absent("https://huggingface.co/huggingfacetb/smollm2-135m-instruct/tree/main");
+        assert!(known.ends_with("by its id, and fetched: smollm2-135m-instruct"), "{known}");
+        assert!(absent("https://huggingface.co/some/model").ends_with("fetched: some/model"));
         assert!(
             absent("https://example.org/model.gguf").ends_with("download it, and give the file or directory")
         );

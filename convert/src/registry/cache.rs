@@ -52,3 +52,9 @@ pub(super) fn replace(path: &Path, content: &str) -> io::Result<()> {
     fs::write(&name, content)?;
     fs::rename(&name, path)
 }
+
+/// Removes the folder of a repository of which nothing came.
+pub(super) fn remove_if_empty(folder: &Path) {
+    let _ = fs::remove_dir(folder.join("blobs"));
+    let _ = fs::remove_dir(folder);
+}

@@ -1,73 +1,52 @@
-//! Fetching a registered model from the Hugging Face hub into Hugging Face's own cache, laid out as its own tools do it.
+//! A connection to the Hugging Face hub.
 //!
-//! A hub may be slow for as long as it likes, but not silent: each connection, each answer and each piece of a file has a
-//! limit of its own. A download that is cut off goes on where it was: at once if that attempt brought anything, else the
-//! next time.
+//! A hub may be slow for as long as it likes, but not silent: each connection, each answer and each piece of a file has
+//! a limit of its own.
 
 use std::env;
 use std::error::Error as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use ureq::{Agent, RedirectAuthHeaders, Response};
 
-use super::cache::{lock, point, replace};
-use super::{Model, RegisteredFile};
 use crate::error::{Error, Result};
+use crate::json::Count;
 use crate::progress::Progress;
 
 /// Where models come from, unless `HF_ENDPOINT` names another place.
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long a connection may take at most.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a hub may be silent, unless this variable says otherwise, in seconds, as it does to Hugging Face's own tools.
+/// How long a hub may be silent, unless this variable says otherwise, in seconds, as it does to Hugging Face's own
+/// tools.
 const SILENCE: Duration = Duration::from_secs(30);
 const SILENCE_VARIABLE: &str = "HF_HUB_DOWNLOAD_TIMEOUT";
-/// Redirections within the hub, as for a repository that was renamed.
-const MAX_REDIRECTS: usize = 10;
-/// What goes right, or in words what does not.
-type Found<T> = std::result::Result<T, String>;
+/// Largest answer that is JSON, and most values in it: a repository of a thousand files has a tenth of these.
+const MAX_JSON_LEN: u64 = 16 << 20;
+const MAX_JSON_VALUES: usize = 1 << 18;
 
-/// Gets what `cache` lacks of `model`'s files. `HF_ENDPOINT` names another hub; `HF_TOKEN` or the cache's token is used.
-pub(crate) fn fetch(model: &Model, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<()> {
-    let hub = Hub::from_env(cache, progress)?;
-    for file in model.hub_files() {
-        let snapshot = model.snapshot(cache)?;
-        if !snapshot.is_some_and(|snapshot| snapshot.join(&file.path).exists()) {
-            notice(&hub.fetching(model, file));
-            hub.fetch(model, file, &model.folder(cache)).map_err(|problem| {
-                let expected = format!("expected {} from the Hugging Face hub", file.path);
-                Error::file(Path::new(&model.hub_id), format!("{expected}, found: {problem}"))
-            })?;
-        }
-    }
-    Ok(())
-}
+/// What goes right, or in words what does not.
+pub(super) type Found<T> = std::result::Result<T, String>;
 
 /// A hub, and how it is spoken to.
-struct Hub<'a> {
+pub(super) struct Hub<'a> {
     /// Follows redirections, without the token if they lead elsewhere.
-    agent: Agent,
+    pub(super) agent: Agent,
     /// Follows none.
-    still: Agent,
-    endpoint: String,
+    pub(super) still: Agent,
+    pub(super) endpoint: String,
     token: Option<String>,
     silence: Duration,
-    progress: &'a Progress,
-}
-
-/// A file as the hub has it.
-struct Remote {
-    /// The commit that the revision is at.
-    commit: String,
-    /// What the cache calls the file's content.
-    etag: String,
+    pub(super) progress: &'a Progress,
 }
 
 impl<'a> Hub<'a> {
-    fn from_env(cache: &Path, progress: &'a Progress) -> Result<Hub<'a>> {
+    /// `HF_ENDPOINT` names another hub; `HF_TOKEN` or the token beside `cache` is used.
+    pub(super) fn from_env(cache: &Path, progress: &'a Progress) -> Result<Hub<'a>> {
         let silence = silence_from_env()?;
         // A connection that is used again would wait for an answer without a limit.
         let builder = || {
@@ -91,57 +70,60 @@ impl<'a> Hub<'a> {
     }
 
     /// What is about to happen, in a line.
-    fn fetching(&self, model: &Model, file: &RegisteredFile) -> String {
+    pub(super) fn fetching(&self, path: &str, size: Option<u64>, repository: &str) -> String {
         let megabytes = |size| format!(", {:.1} MB,", size as f64 / 1e6);
-        let size = file.size.map(megabytes).unwrap_or_default();
-        format!("fetching {}{size} of {} from {}", file.path, model.hub_id, self.endpoint)
+        let size = size.map(megabytes).unwrap_or_default();
+        format!("fetching {path}{size} of {repository} from {}", self.endpoint)
     }
 
-    /// Puts a file into `folder`, where the cache keeps its model.
-    fn fetch(&self, model: &Model, file: &RegisteredFile, folder: &Path) -> Found<()> {
-        let revision = model.revision.replace('/', "%2F");
-        let url = format!("{}/{}/resolve/{revision}/{}", self.endpoint, model.hub_id, file.path);
-        let Remote { commit, etag } = self.look(&url)?;
-        let blob = folder.join("blobs").join(&etag);
-        if !blob.exists() {
-            self.download(&url, &blob).map_err(|problem| problem.in_words(&blob))?;
-        }
-        let pointer = folder.join("snapshots").join(&commit).join(&file.path);
-        point(&blob, &pointer, &file.path).map_err(|error| at(&pointer, error))?;
-        let reference = folder.join("refs").join(&model.revision);
-        replace(&reference, &commit).map_err(|error| at(&reference, error))
-    }
-
-    /// Asks for the first byte of `url`, which says what it is; the content itself may lie elsewhere.
-    fn look(&self, url: &str) -> Found<Remote> {
-        let mut url = url.to_owned();
-        for _ in 0..MAX_REDIRECTS {
-            let response = self.get(&self.still, &url, "bytes=0-0")?;
-            let within = |to: &&str| to.starts_with('/') && !to.starts_with("//");
-            let redirected = (300..400).contains(&response.status());
-            match response.header("location").filter(within).filter(|_| redirected) {
-                Some(path) => url = format!("{}{path}", origin(&self.endpoint)),
-                None => return Remote::read(&response),
-            }
-        }
-        Err(format!("more than {MAX_REDIRECTS} redirections"))
-    }
-
-    fn get(&self, agent: &Agent, url: &str, range: &str) -> Found<Response> {
+    /// Asks for `url`, or for a range of its bytes.
+    pub(super) fn get(&self, agent: &Agent, url: &str, range: Option<&str>) -> Found<Response> {
         let agent_name = concat!("smolconv/", env!("CARGO_PKG_VERSION"));
         let mut request = agent.get(url).set("User-Agent", agent_name).set("Accept-Encoding", "identity");
         if let Some(token) = &self.token {
             request = request.set("Authorization", &format!("Bearer {token}"));
         }
-        match request.set("Range", range).call() {
+        if let Some(range) = range {
+            request = request.set("Range", range);
+        }
+        match request.call() {
             Ok(response) | Err(ureq::Error::Status(416, response)) => Ok(response),
             Err(ureq::Error::Status(code, response)) => {
-                let is_private = matches!(code, 401 | 403);
-                let advice = if is_private { " (set HF_TOKEN to a token that may read it)" } else { "" };
-                Err(format!("{code} {}{advice}", response.status_text()))
+                Err(format!("{code} {}{}", response.status_text(), self.advice(code)))
             }
             Err(ureq::Error::Transport(error)) => Err(self.transport(&error)),
         }
+    }
+
+    /// What to do about a status. The hub says 401 of what is not there, too, to whoever has no token.
+    fn advice(&self, code: u16) -> String {
+        if !matches!(code, 401 | 403) {
+            return String::new();
+        }
+        let page = &self.endpoint;
+        let agree = format!("agree to the model's terms on {page} and set HF_TOKEN to a token of yours");
+        match self.token {
+            Some(_) => format!(" (the token may not read it: {agree} that may)"),
+            None => format!(" (it is gated or private, or not there: if it is gated, {agree})"),
+        }
+    }
+
+    /// The JSON that `url` answers with.
+    pub(super) fn json<T: DeserializeOwned>(&self, url: &str) -> Found<T> {
+        let response = self.get(&self.agent, url, None)?;
+        let mut bytes = Vec::new();
+        let read = response.into_reader().take(MAX_JSON_LEN + 1).read_to_end(&mut bytes);
+        read.map_err(|error| self.broken_off(&error))?;
+        let values = Count::of(&bytes).values;
+        if bytes.len() as u64 > MAX_JSON_LEN || values > MAX_JSON_VALUES {
+            return Err(format!("more than {MAX_JSON_LEN} bytes or {MAX_JSON_VALUES} values of JSON"));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| format!("an answer that is not understood: {error}"))
+    }
+
+    /// Why an answer ended early.
+    pub(super) fn broken_off(&self, error: &io::Error) -> String {
+        if is_timeout(error) { self.no_answer() } else { error.to_string() }
     }
 
     fn transport(&self, error: &ureq::Transport) -> String {
@@ -162,140 +144,6 @@ impl<'a> Hub<'a> {
             self.endpoint
         )
     }
-
-    /// Downloads `url` to a file beside `blob`, which takes its name when it is whole.
-    fn download(&self, url: &str, blob: &Path) -> std::result::Result<(), Problem> {
-        let mut name = blob.as_os_str().to_owned();
-        name.push(".part");
-        let part = Path::new(&name);
-        fs::create_dir_all(blob.parent().unwrap_or(blob))?;
-        let mut file = OpenOptions::new().create(true).append(true).open(part)?;
-        lock(&file)?;
-        if blob.exists() {
-            return Ok(()); // by who had the lock
-        }
-        loop {
-            let before = file.metadata()?.len();
-            match self.receive(url, &mut file, before) {
-                Err(Problem::Hub(_)) if file.metadata()?.len() > before => {}
-                received => break received?,
-            }
-        }
-        Ok(fs::rename(part, blob)?)
-    }
-
-    /// Appends to `file`, which has `start` bytes, what comes after them.
-    fn receive(&self, url: &str, file: &mut File, start: u64) -> std::result::Result<(), Problem> {
-        let response = self.get(&self.agent, url, &format!("bytes={start}-"))?;
-        let content_range = response.header("content-range").and_then(ContentRange::parse);
-        let len = match (response.status(), content_range) {
-            (206, Some(ContentRange { first: Some(first), len })) if first == start => len,
-            (416, Some(ContentRange { len, .. })) if len == Some(start) => return Ok(()),
-            (200, _) => {
-                file.set_len(0)?;
-                response.header("content-length").and_then(|len| len.parse().ok())
-            }
-            (416, _) => {
-                file.set_len(0)?;
-                return Err(Problem::Hub(format!(
-                    "less than the {start} bytes that were fetched; they are dropped"
-                )));
-            }
-            (status, _) => {
-                return Err(Problem::Hub(format!("status {status} without the bytes from {start} on")));
-            }
-        };
-        self.append(response, file, len)?;
-        let found = file.metadata()?.len();
-        match len {
-            Some(len) if len != found => Err(Problem::Hub(format!("an end after {found} of {len} bytes"))),
-            _ => Ok(()),
-        }
-    }
-
-    fn append(
-        &self,
-        response: Response,
-        file: &mut File,
-        len: Option<u64>,
-    ) -> std::result::Result<(), Problem> {
-        self.progress.start("fetching", len.unwrap_or(0));
-        self.progress.add(file.metadata()?.len());
-        let (mut reader, mut buffer) = (response.into_reader(), vec![0; 1 << 16]);
-        loop {
-            match reader.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(read) => {
-                    file.write_all(&buffer[..read])?;
-                    self.progress.add(read as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_timeout(&error) => return Err(Problem::Hub(self.no_answer())),
-                Err(error) => return Err(Problem::Hub(error.to_string())),
-            }
-        }
-    }
-}
-
-impl Remote {
-    /// Both become names of files, so they may not be anything.
-    fn read(response: &Response) -> Found<Remote> {
-        let header = |name| response.header(name).ok_or_else(|| format!("an answer without {name}"));
-        let commit = header("x-repo-commit")?;
-        if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(format!("the commit {commit:?}"));
-        }
-        let etag = header("x-linked-etag").or_else(|_| header("etag"))?;
-        let name = etag.trim_start_matches("W/").trim_matches('"');
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        match !name.is_empty() && name.bytes().all(is_plain) {
-            true => Ok(Remote { commit: commit.to_owned(), etag: name.to_owned() }),
-            false => Err(format!("the etag {etag:?}")),
-        }
-    }
-}
-
-/// Why a download ended early.
-enum Problem {
-    /// What the hub did, in words; another attempt may go on.
-    Hub(String),
-    /// What this machine's disk did.
-    Disk(io::Error),
-}
-
-impl Problem {
-    fn in_words(self, path: &Path) -> String {
-        match self {
-            Problem::Hub(problem) => problem,
-            Problem::Disk(error) => at(path, error),
-        }
-    }
-}
-
-impl From<String> for Problem {
-    fn from(problem: String) -> Problem {
-        Problem::Hub(problem)
-    }
-}
-
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Problem {
-        Problem::Disk(error)
-    }
-}
-
-/// `bytes first-last/len` or `bytes */len`.
-struct ContentRange {
-    first: Option<u64>,
-    len: Option<u64>,
-}
-
-impl ContentRange {
-    fn parse(header: &str) -> Option<ContentRange> {
-        let (range, len) = header.strip_prefix("bytes ")?.split_once('/')?;
-        let first = range.split_once('-').and_then(|(first, _)| first.parse().ok());
-        Some(ContentRange { first, len: len.parse().ok() })
-    }
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -311,7 +159,7 @@ fn silence_from_env() -> Result<Duration> {
 }
 
 /// Of `https://host/path`, `https://host`.
-fn origin(endpoint: &str) -> &str {
+pub(super) fn origin(endpoint: &str) -> &str {
     let host = endpoint.find("://").map_or(0, |at| at + 3);
     endpoint[host..].find('/').map_or(endpoint, |end| &endpoint[..host + end])
 }
@@ -319,8 +167,4 @@ fn origin(endpoint: &str) -> &str {
 /// On Unix a read that takes too long would block.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
-}
-
-fn at(path: &Path, error: io::Error) -> String {
-    format!("{}: {error}", path.display())
 }

@@ -4,21 +4,30 @@ mod absent;
 #[cfg(feature = "hub")]
 mod cache;
 #[cfg(feature = "hub")]
+mod content;
+#[cfg(feature = "hub")]
+mod download;
+#[cfg(feature = "hub")]
 mod hub;
+mod hub_id;
+mod known;
+#[cfg(feature = "hub")]
+mod registered;
+#[cfg(feature = "hub")]
+mod repository;
 
 use std::env;
 use std::fmt::Write;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 pub use self::absent::absent;
+pub use self::hub_id::HubId;
+pub use self::known::{Fetched, Known, known};
 
 use crate::error::{Error, Result};
-use crate::files::hex;
+use crate::files::{hex, sha256};
 use crate::json::Document;
 use crate::progress::Progress;
 
@@ -35,7 +44,7 @@ pub struct Model {
     pub hub_id: String,
     /// The branch, tag or commit that is asked for.
     pub revision: String,
-    /// Its licence, as an SPDX identifier.
+    /// Its license, as an SPDX identifier.
     pub licence: String,
     /// Tokens of its context.
     pub context: u32,
@@ -92,15 +101,15 @@ pub fn cache_from_env() -> Result<PathBuf> {
 }
 
 impl Model {
-    /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a comparison
-    /// with the registry's sizes and hashes. `notice` is told what is fetched, a line at a time.
+    /// The directory of the model's files in `cache`, fetched from the hub if they are not all there, after a
+    /// comparison with the registry's sizes and hashes. `notice` is told what is fetched, a line at a time.
     ///
     /// Without the feature `hub` nothing is fetched.
     #[cfg_attr(not(feature = "hub"), allow(unused_variables))]
     pub fn locate(&self, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<PathBuf> {
         #[cfg(feature = "hub")]
         if !self.is_in(cache)? {
-            hub::fetch(self, cache, progress, notice)?;
+            registered::fetch(self, cache, progress, notice)?;
         }
         self.find_in_cache(cache)
     }
@@ -124,13 +133,8 @@ impl Model {
     /// The directory of the model's files in `cache`, if the cache knows the revision.
     pub(crate) fn snapshot(&self, cache: &Path) -> Result<Option<PathBuf>> {
         let folder = self.folder(cache);
-        let reference = folder.join("refs").join(&self.revision);
-        let Some(commit) = Document::read_optional(&reference)? else { return Ok(None) };
-        let commit = commit.text()?.trim();
-        if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Error::file(&reference, format!("expected a commit, found {commit:?}")));
-        }
-        Ok(Some(folder.join("snapshots").join(commit)))
+        let commit = commit(&folder.join("refs").join(&self.revision))?;
+        Ok(commit.map(|commit| folder.join("snapshots").join(commit)))
     }
 
     /// The directory of the model's files in `cache`, after a comparison with the registry's sizes and hashes.
@@ -148,6 +152,16 @@ impl Model {
     }
 }
 
+/// The commit that the cache's file `reference` names, if it is there.
+fn commit(reference: &Path) -> Result<Option<String>> {
+    let Some(document) = Document::read_optional(reference)? else { return Ok(None) };
+    let commit = document.text()?.trim();
+    match !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(Some(commit.to_owned())),
+        false => Err(Error::file(reference, format!("expected a commit, found {commit:?}"))),
+    }
+}
+
 impl RegisteredFile {
     fn check(&self, path: &Path) -> Result<()> {
         let len = path.metadata().map_err(Error::io(path))?.len();
@@ -155,7 +169,7 @@ impl RegisteredFile {
             return Err(Error::file(path, format!("expected {size} bytes, found {len}")));
         }
         let Some(expected) = &self.sha256 else { return Ok(()) };
-        let found = sha256(path)?;
+        let found = hex(&sha256(path, |_| ())?);
         match found == *expected {
             true => Ok(()),
             false => Err(Error::file(path, format!("expected SHA-256 {expected}, found {found}"))),
@@ -163,34 +177,16 @@ impl RegisteredFile {
     }
 }
 
-fn sha256(path: &Path) -> Result<String> {
-    let mut hasher = HashWriter(Sha256::new());
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
-    Ok(hex(&hasher.0.finalize()))
-}
-
-struct HashWriter(Sha256);
-
-impl io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The models as a table.
 pub fn to_text(models: &[Model]) -> String {
     let mut text =
-        format!("{:<24}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
+        format!("{:<26}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
     for model in models {
-        let megabytes = model.hub_files().filter_map(|file| file.size).sum::<u64>() as f64 / 1e6;
+        let bytes: u64 = model.hub_files().filter_map(|file| file.size).sum();
+        let megabytes = if bytes > 0 { format!("{:.0}", bytes as f64 / 1e6) } else { "-".into() };
         let Model { name, hub_id, kind, context, licence, .. } = model;
-        let _ = writeln!(text, "{name:<24}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9.0}  {licence}"); // a String takes all
+        // A String takes all.
+        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {licence}");
     }
     text
 }

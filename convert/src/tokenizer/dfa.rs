@@ -83,7 +83,7 @@ fn compile_pattern(pattern: &str, trailing_space: TrailingSpace) -> Result<Vec<u
     let (classes, representatives) = table.byte_classes();
     let next = table.next.iter().flat_map(|row| representatives.iter().map(|&byte| row[byte]));
     let next: Option<Vec<u16>> = next.map(|state| u16::try_from(state).ok()).collect();
-    let accept: Vec<u8> = table.accept.iter().map(|&accept| accept.into()).collect();
+    let accept: Vec<u8> = table.accept.iter().map(|&accept| u8::from(accept)).collect();
     let dfa = Dfa {
         class_count: representatives.len(),
         start: u16::try_from(table.start).map_err(|error| error.to_string())?,

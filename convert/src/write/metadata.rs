@@ -8,7 +8,7 @@ use crate::checkpoint::binding::{Binding, section_name};
 use crate::checkpoint::recommended::Recommended;
 use crate::files::SourceRecord;
 use crate::json::Document;
-use crate::options::Weights;
+use crate::options::{Origin, Weights};
 use crate::quantize::Loss;
 use crate::quantize::report::Report;
 use crate::quantize::text::Text;
@@ -25,6 +25,9 @@ pub struct Metadata {
     source_dtypes: BTreeMap<String, u64>,
     /// The files that were read, in the order of their names.
     sources: Vec<SourceRecord>,
+    /// The repository that they came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
     /// How tokens are best chosen.
     #[serde(skip_serializing_if = "Recommended::is_empty")]
     generation: Recommended,
@@ -113,10 +116,16 @@ impl Metadata {
                 .sum(),
             source_dtypes,
             sources,
+            origin: None,
             generation,
             report: None,
             quantization: None,
         }
+    }
+
+    /// The source came from `origin`.
+    pub fn fetched_from(&mut self, origin: Option<&Origin>) {
+        self.origin = origin.cloned();
     }
 
     /// Some matrices are quantized, of those of `weights`.

@@ -20,6 +20,7 @@ Examples:
   smolconv models/tales-4m -o tales.bin --dtype q4 --calibrate mine.txt --report other.txt
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
+  smolconv Qwen/Qwen3-0.6B --dtype q8
   smolconv list
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
@@ -38,10 +39,11 @@ pub(crate) struct Cli {
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A checkpoint: model.safetensors, model.safetensors.index.json with its shards beside it, the directory of
-    /// either, a GGUF file, or a name from `smolconv list`
+    /// either, a GGUF file, a name from `smolconv list`, or the id of a model on the Hugging Face hub
     ///
-    /// A named model is fetched into the Hugging Face cache unless it is there. HF_HOME says where the cache is, and
-    /// HF_ENDPOINT names another hub. The hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT seconds, 30 by default.
+    /// An id is ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf. Names and ids are fetched into the Hugging Face cache
+    /// unless they are there. HF_HOME says where the cache is, HF_ENDPOINT names another hub, and HF_TOKEN opens gated
+    /// models. The hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT seconds, 30 by default.
     source: PathBuf,
     /// The file to write; a symbolic link is followed [default: in this directory, named after SOURCE and the quantized
     /// dtype: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
@@ -148,6 +150,7 @@ impl Convert {
             calibration: self.calibration(),
             report: self.report.clone(),
             force: self.force,
+            origin: None,
         }
     }
 

@@ -75,8 +75,9 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
             eprintln!("smolconv: {}", one_line(line));
         }
     };
-    if let Some(model) = registry::named(&options.source)? {
-        options.source = model.locate(&registry::cache_from_env()?, &progress, &notice)?;
+    if let Some(known) = registry::known(&options.source)? {
+        let found = known.locate(&registry::cache_from_env()?, &progress, &notice)?;
+        (options.source, options.origin) = (found.path, Some(found.origin));
     } else if let Some(error) = registry::absent(&options.source) {
         return Err(error);
     }

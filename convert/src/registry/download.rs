@@ -1,0 +1,187 @@
+//! Downloading a file: in one piece or several, and under its name only when it is as it should be.
+//!
+//! A download that is cut off goes on where it was: at once if that attempt brought anything, else, if it is large, the
+//! next time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use ureq::Response;
+
+use super::cache::lock;
+use super::content::{Content, Wrong};
+use super::hub::Hub;
+use crate::error::Error;
+
+/// What goes right, or why not.
+pub(super) type Done<T> = std::result::Result<T, Problem>;
+
+/// Bytes of a download that are kept for another attempt after an error.
+const WORTH_KEEPING: u64 = 16 << 20;
+
+impl Hub<'_> {
+    /// Downloads `url` to a file beside `blob`, which takes its name when it is whole and as it should be.
+    pub(super) fn download(&self, url: &str, blob: &Path, expected: &[Content]) -> Done<()> {
+        let mut name = blob.as_os_str().to_owned();
+        name.push(".part");
+        let part = Path::new(&name);
+        fs::create_dir_all(blob.parent().unwrap_or(blob))?;
+        let mut file = OpenOptions::new().create(true).append(true).open(part)?;
+        lock(&file)?;
+        if blob.exists() {
+            return Ok(()); // by who had the lock
+        }
+        let most = expected.iter().find_map(|content| content.size);
+        let whole = self.receive_all(url, &mut file, most).and_then(|()| {
+            expected.iter().try_for_each(|content| content.check(part, self.progress))?;
+            Ok(fs::rename(part, blob)?)
+        });
+        whole.map_err(|problem| problem.after_cleaning(part))
+    }
+
+    /// Goes on as long as each attempt brings something.
+    fn receive_all(&self, url: &str, file: &mut File, most: Option<u64>) -> Done<()> {
+        loop {
+            let before = file.metadata()?.len();
+            match self.receive(url, file, before, most) {
+                Err(Problem::Hub(_)) if file.metadata()?.len() > before => {}
+                received => break received,
+            }
+        }
+    }
+
+    /// Appends to `file`, which has `start` bytes, what comes after them.
+    fn receive(&self, url: &str, file: &mut File, start: u64, most: Option<u64>) -> Done<()> {
+        let response = self.get(&self.agent, url, Some(&format!("bytes={start}-")))?;
+        let content_range = response.header("content-range").and_then(ContentRange::parse);
+        let len = match (response.status(), content_range) {
+            (206, Some(ContentRange { first: Some(first), len })) if first == start => len,
+            (416, Some(ContentRange { len, .. })) if len == Some(start) => return Ok(()),
+            (200, _) => {
+                file.set_len(0)?;
+                response.header("content-length").and_then(|len| len.parse().ok())
+            }
+            (416, _) => {
+                file.set_len(0)?;
+                return Err(Problem::Hub(format!(
+                    "less than the {start} bytes that were fetched; they are dropped"
+                )));
+            }
+            (status, _) => {
+                return Err(Problem::Hub(format!("status {status} without the bytes from {start} on")));
+            }
+        };
+        self.append(response, file, len, most.or(len))?;
+        let found = file.metadata()?.len();
+        match len {
+            Some(len) if len != found => Err(Problem::Hub(format!("an end after {found} of {len} bytes"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn append(&self, from: Response, file: &mut File, len: Option<u64>, most: Option<u64>) -> Done<()> {
+        let mut total = file.metadata()?.len();
+        self.progress.start("fetching", len.unwrap_or(0));
+        self.progress.add(total);
+        let (mut reader, mut buffer) = (from.into_reader(), vec![0; 1 << 16]);
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    total += read as u64;
+                    if let Some(most) = most.filter(|&most| most < total) {
+                        return Err(Problem::Content(format!("expected {most} bytes, found more")));
+                    }
+                    file.write_all(&buffer[..read])?;
+                    self.progress.add(read as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Problem::Hub(self.broken_off(&error))),
+            }
+        }
+    }
+}
+
+/// Why a download ended early.
+pub(super) enum Problem {
+    /// What the hub did, in words; another attempt may go on.
+    Hub(String),
+    /// What is wrong with what it sent.
+    Content(String),
+    /// What this machine's disk did.
+    Disk(io::Error),
+}
+
+impl Problem {
+    /// Removes what came of the file, unless that is so much that the next attempt had better go on from there.
+    fn after_cleaning(self, part: &Path) -> Problem {
+        let len = part.metadata().map_or(0, |found| found.len());
+        match self {
+            Problem::Hub(problem) if len >= WORTH_KEEPING => {
+                let megabytes = len as f64 / 1e6;
+                Problem::Hub(format!(
+                    "{problem} ({megabytes:.1} MB are kept: the next attempt goes on there)"
+                ))
+            }
+            problem => {
+                let _ = fs::remove_file(part);
+                problem
+            }
+        }
+    }
+
+    /// The error of the file `path` of `repository` that should have become `blob`.
+    pub(super) fn of(self, repository: &str, path: &str, blob: &Path) -> Error {
+        let problem = match self {
+            Problem::Content(problem) => {
+                return Error::file(Path::new(repository), format!("{path}: {problem}"));
+            }
+            Problem::Disk(error) => at(blob, error),
+            Problem::Hub(problem) => problem,
+        };
+        let expected = format!("expected {path} from the Hugging Face hub");
+        Error::file(Path::new(repository), format!("{expected}, found: {problem}"))
+    }
+}
+
+impl From<Wrong> for Problem {
+    fn from(wrong: Wrong) -> Problem {
+        match wrong {
+            Wrong::Content(problem) => Problem::Content(problem),
+            Wrong::File(Error::Io { source, .. }) => Problem::Disk(source),
+            Wrong::File(error) => Problem::Content(error.to_string()),
+        }
+    }
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Problem {
+        Problem::Hub(problem)
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Disk(error)
+    }
+}
+
+/// `bytes first-last/len` or `bytes */len`.
+struct ContentRange {
+    first: Option<u64>,
+    len: Option<u64>,
+}
+
+impl ContentRange {
+    fn parse(header: &str) -> Option<ContentRange> {
+        let (range, len) = header.strip_prefix("bytes ")?.split_once('/')?;
+        let first = range.split_once('-').and_then(|(first, _)| first.parse().ok());
+        Some(ContentRange { first, len: len.parse().ok() })
+    }
+}
+
+/// What the disk did to `path`.
+pub(super) fn at(path: &Path, error: io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
