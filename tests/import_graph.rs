@@ -334,8 +334,10 @@ fn character(text: &str) -> usize {
 }
 
 #[test]
-fn the_runtime_has_no_circles() {
-    assert_eq!(circles(&repository().join("runtime/src")), [""; 0]);
+fn the_runtime_and_the_program_have_no_circles() {
+    for folder in ["runtime/src", "cli/src"] {
+        assert_eq!(circles(&repository().join(folder)), [""; 0], "{folder}");
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use smolrun::format::{Config, LayerSections, Layout};
 use smolrun::{Fast, Machine, Session};
 
 use super::args::{BenchArgs, Kv};
-use super::generate::{session_options, tell_if_not_fast};
 use super::info::dtypes;
+use super::options::{session_options, tell_if_not_fast};
 use super::output::Output;
 
 /// Least time in which a peak of the machine is looked for.

@@ -3,24 +3,21 @@
 use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde::Serialize;
-use smolrun::chat::ChatOptions;
 use smolrun::tokenizer::Tokenizer;
-use smolrun::{
-    CancelToken, Fast, FinishReason, GenerateOptions, Message, PromptOptions, Sampling, Session,
-    SessionOptions, SpecialTokens, Token,
-};
+use smolrun::{FinishReason, Message, Session, SpecialTokens, Token};
 
-use crate::args::{AnswerArgs, Args, GenerateArgs, PromptArgs};
+use crate::args::{Args, GenerateArgs, PromptArgs};
 use crate::chat;
 use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::model::blob_of;
-use crate::output::{Output, tell};
+use crate::options::{chat_options, options, prompt_options, session_options, tell_if_not_fast};
+use crate::output::Output;
 use crate::prompt_cache::PromptCache;
 use crate::sampling::Defaults;
 use crate::stats::{Stopwatch, Timings};
@@ -225,36 +222,6 @@ fn wrong_usage(problem: &str) -> ! {
 }
 
 /// What is generated, and until when.
-pub(crate) fn options(args: &AnswerArgs, sampling: Sampling, cancel: &CancelToken) -> GenerateOptions {
-    let options = GenerateOptions::default().max_tokens(args.max_tokens()).sampling(sampling);
-    options.stop(&args.stop).cancel(cancel)
-}
-
-pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
-    let options = SessionOptions::default();
-    match threads {
-        Some(threads) => options.threads(threads),
-        None => options,
-    }
-}
-
-/// Where `--fast` changes nothing.
-pub(crate) fn tell_if_not_fast(session: &Session) {
-    if let fast @ (Fast::NoUnit | Fast::NoBf16) = session.fast() {
-        tell(&format!("--fast: {fast}"));
-    }
-}
-
-/// How a conversation becomes tokens: as of now, and no more of them than the session can hold.
-pub(crate) fn chat_options(session: &Session) -> ChatOptions {
-    ChatOptions::default().now(SystemTime::now()).max_tokens(session.most_tokens())
-}
-
-/// How a text becomes a prompt: no more tokens than the session can hold.
-pub(crate) fn prompt_options(session: &Session) -> PromptOptions {
-    PromptOptions::default().max_tokens(session.most_tokens())
-}
-
 /// The tokens of a prompt, if the session's context can hold so many.
 fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -> Result<Vec<u32>> {
     let model = session.model();

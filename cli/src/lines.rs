@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smolrun::{Session, SpecialTokens};
 
-use crate::generate::session_options;
 use crate::model::ModelArgs;
+use crate::options::session_options;
 use crate::output::Output;
 
 pub(crate) type Result = std::result::Result<(), Box<dyn Error>>;

@@ -11,6 +11,7 @@ mod interrupt;
 mod lines;
 mod memory;
 mod model;
+mod options;
 mod output;
 mod perplexity;
 mod prompt_cache;

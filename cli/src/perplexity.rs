@@ -10,8 +10,8 @@ use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
 use smolrun::{Model, Session, SpecialTokens};
 
 use crate::args::PerplexityArgs;
-use crate::generate::session_options;
 use crate::model::blob_of;
+use crate::options::session_options;
 use crate::output::Output;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

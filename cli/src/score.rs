@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use smolrun::Session;
 
-use crate::generate::session_options;
 use crate::lines::{Result, each_line};
 use crate::model::ModelArgs;
+use crate::options::session_options;
 
 #[derive(Deserialize)]
 struct Question {
