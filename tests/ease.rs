@@ -96,7 +96,7 @@ fn change_unseen(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     let mut bytes = Vec::new();
     File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
-    let middle = bytes.len() / 2 & !1;
+    let middle = (bytes.len() / 2) & !1;
     bytes[middle] ^= 1; // the last bit of a weight
     fs::write(path, bytes).unwrap();
     File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();

@@ -55,13 +55,13 @@ impl Inputs {
     }
 
     /// Bytes of all files together.
-    pub fn len(&self) -> Result<u64> {
+    fn bytes(&self) -> Result<u64> {
         self.files.iter().map(|path| Ok(path.metadata().map_err(Error::io(path))?.len())).sum()
     }
 
     /// A hash of every file's name and content, whatever directory they lie in.
     pub fn sha256(&self, progress: &Progress) -> Result<[u8; 32]> {
-        progress.start("hashing", self.len()?);
+        progress.start("hashing", self.bytes()?);
         let mut records = Vec::new();
         for path in &self.files {
             records.push((name(path), files::sha256(path, |read| progress.add(read))?));
