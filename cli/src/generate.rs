@@ -101,7 +101,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
         &model,
         session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()).fast(args.fast),
     )?;
-    memory::check()?;
+    memory::check_for_sequence(model.config())?;
     tell_if_not_fast(&session);
     if is_conversation {
         return chat::run(args, session, &blob.name, cache);

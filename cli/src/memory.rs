@@ -6,23 +6,40 @@
 use std::error::Error;
 use std::fmt;
 
+use smolrun::format::Config;
+
 /// What all the small things together stay below.
 const RESERVE: usize = 2 << 20;
 
-/// There is too little. It takes none itself.
+/// Positions whose keys and values a sequence begins with.
+const POSITIONS: usize = 256;
+
+/// There is too little: so many bytes. It takes none itself.
 #[derive(Debug)]
-pub(crate) struct NoMemory;
+pub(crate) struct NoMemory(usize);
 
 /// An error unless some memory is left.
 pub(crate) fn check() -> Result<(), NoMemory> {
+    check_bytes(RESERVE)
+}
+
+/// An error unless some memory is left beside the keys and values that a sequence begins with: else small things would
+/// be asked for when these have taken almost all of it.
+pub(crate) fn check_for_sequence(config: &Config) -> Result<(), NoMemory> {
+    let numbers = [2, config.num_hidden_layers, config.num_key_value_heads, config.head_dim, POSITIONS];
+    let keys_and_values = numbers.into_iter().fold(size_of::<f32>(), usize::saturating_mul);
+    check_bytes(RESERVE.saturating_add(keys_and_values))
+}
+
+fn check_bytes(bytes: usize) -> Result<(), NoMemory> {
     let mut reserve: Vec<u8> = Vec::new();
-    reserve.try_reserve_exact(RESERVE).map_err(|_| NoMemory)
+    reserve.try_reserve_exact(bytes).map_err(|_| NoMemory(bytes))
 }
 
 impl Error for NoMemory {}
 
 impl fmt::Display for NoMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no memory: {} KB are needed beside the model's", RESERVE >> 10)
+        write!(f, "no memory: {} KB are needed beside the model's", self.0 >> 10)
     }
 }
