@@ -348,7 +348,11 @@ fn an_interrupt_ends_a_conversion_and_leaves_nothing() {
     for named in [false, true] {
         let temp = TempDir::new();
         let source = tales().into_os_string().into_string().unwrap();
-        let mut run = command(&temp, &[&source, PROMPT, "--dtype", "q4"]);
+        // Whoever started the tests may ignore interrupts, as `nohup` and a shell's background jobs do.
+        let mut run = Command::new("env");
+        run.arg("--default-signal=INT").arg(program("smolrun")).args([&source, PROMPT, "--dtype", "q4"]);
+        run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        with_cache(&mut run, &temp);
         if named {
             run.env("SMOLCONV_NAMED_TEMP", "1");
         }
