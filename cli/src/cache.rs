@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use serde::Serialize;
+use smolconv::terminal::one_line;
 use smolrun::Model;
-use smolrun::terminal::one_line;
 
 use crate::info::dtypes;
 use crate::model::{Cache, Entry};

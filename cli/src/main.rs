@@ -20,14 +20,12 @@ mod score;
 mod shell;
 mod stats;
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, Write};
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
-use smolrun::terminal::printable;
+use smolconv::terminal::command_line;
 
 use self::args::{Args, Command};
 use self::output::tell;
@@ -55,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 fn run(start: Instant) -> Result<ExitCode, Box<dyn Error>> {
-    let args = parse();
+    let args: Args = command_line().unwrap_or_else(|error| error.exit());
     match args.command {
         None => generate::run(&args.generate, start),
         Some(command) => run_command(command).map(|()| ExitCode::SUCCESS),
@@ -84,20 +82,6 @@ fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
         Some(smolrun::Error::Argument { .. } | smolrun::Error::TokenId { .. }) => WRONG_USAGE.into(),
         _ => ExitCode::FAILURE,
     }
-}
-
-/// The command line. Where it is wrong the error quotes it, and so may hold anything.
-fn parse() -> Args {
-    Args::try_parse().unwrap_or_else(|error| {
-        let text = error.to_string();
-        match printable(&text) {
-            Cow::Borrowed(_) => error.exit(),
-            Cow::Owned(printable) => {
-                eprint!("{printable}");
-                exit(error.exit_code());
-            }
-        }
-    })
 }
 
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {

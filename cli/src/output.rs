@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 
 use serde::Serialize;
-use smolrun::terminal::{escape_json, one_line, printable};
+use smolconv::terminal::{escape_json, one_line, printable};
 
 /// Tells `message` on standard error, in one line, if somebody is there to read it.
 pub(crate) fn tell(message: &str) {

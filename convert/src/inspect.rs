@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use smolrun::format::{Config, Dtype, Layout, NO_LAYER, Section};
-use smolrun::terminal;
 
 use crate::checkpoint::binding::section_name;
 use crate::error::{Error, Result};
 use crate::files::hex;
+use crate::terminal;
 use crate::write::verify::open;
 
 /// Header, config, sections and metadata of the blob at `path`.

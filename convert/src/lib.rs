@@ -16,6 +16,7 @@ pub mod progress;
 pub mod quantize;
 pub mod registry;
 pub mod source;
+pub mod terminal;
 pub mod tokenizer;
 pub mod write;
 

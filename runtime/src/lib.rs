@@ -79,7 +79,6 @@ mod machine;
 mod model;
 mod sequence;
 pub mod storage;
-pub mod terminal;
 pub mod tokenizer;
 mod verify;
 

@@ -4,18 +4,17 @@ mod args;
 mod out_name;
 mod signals;
 
-use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use clap_complete::Shell;
+use smolconv::terminal::{command_line, escape_json, one_line};
 use smolconv::write::verify;
 use smolconv::{Error, Progress, convert, inspect, registry};
-use smolrun::terminal::{escape_json, one_line, printable};
 
 use self::args::{Cli, Command, Convert};
 
@@ -23,7 +22,7 @@ use self::args::{Cli, Command, Convert};
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = parse();
+    let cli: Cli = command_line().unwrap_or_else(|error| error.exit());
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -34,20 +33,6 @@ fn main() -> ExitCode {
             }
         }
     }
-}
-
-/// The command line. Where it is wrong the error quotes it, and so may hold anything.
-fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
-        let text = error.to_string();
-        match printable(&text) {
-            Cow::Borrowed(_) => error.exit(),
-            Cow::Owned(printable) => {
-                eprint!("{printable}");
-                exit(error.exit_code());
-            }
-        }
-    })
 }
 
 fn run(cli: &Cli) -> Result<(), Error> {

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use clap::Parser;
+
 /// `text` with U+FFFD for every character that does something to a terminal. Newlines and tabs stay.
 ///
 /// Those are C0 and C1 controls, DEL, and the embeddings, overrides and isolates of bidirectional text. Marks such as
@@ -52,6 +54,23 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
         }
     }
     escaped.into()
+}
+
+/// The command line of this program.
+///
+/// # Errors
+/// What clap says of it. That quotes the command line, and so could hold anything: here it is [`printable`].
+pub fn command_line<T: Parser>() -> Result<T, clap::Error> {
+    T::try_parse().map_err(|error| {
+        let text = error.to_string();
+        match printable(&text) {
+            Cow::Borrowed(_) => error,
+            Cow::Owned(printable) => {
+                let message = printable.strip_prefix("error: ").unwrap_or(&printable);
+                clap::Error::raw(error.kind(), message)
+            }
+        }
+    })
 }
 
 /// Whether a terminal takes `c` for more than a character to show.
