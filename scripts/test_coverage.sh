@@ -23,7 +23,8 @@ readonly skipped=(
     the_farther_apart_the_fewer_bits hostile_templates_end_in no_template_does_harm a_blob_with_a_hostile_template
     smolconv_refuses_a_hostile_template kernels_keep_their_sums_in_registers too_little_memory_is_an_error_in_words
     a_calibrated_blob_expects_more a_full_disk_is_one_line_and_leaves_nothing json_has_the_fields_it_promises
-    inside_a_block_of_the_cache_allocate_nothing
+    inside_a_block_of_the_cache_allocate_nothing a_generated_token_allocates_its_text_alone
+    a_prompt_of_a_known_size_allocates_nothing pieces_of_fewer_than_32_tokens_are_exact
 )
 
 need_component llvm-tools
