@@ -94,6 +94,8 @@ fn rare_parts() -> Vec<Part> {
         parts.push(part(Kind::QkvBias, layer, 1, floats(0.0, 64)));
         parts.push(part(Kind::QkNorm, layer, 1, floats(1.0, 32)));
         parts.push(part(Kind::OBias, layer, 1, floats(0.0, 24)));
+        parts.push(part(Kind::GateUpBias, layer, 1, floats(0.0, 40)));
+        parts.push(part(Kind::DownBias, layer, 1, floats(0.0, 24)));
     }
     parts
 }
@@ -113,6 +115,8 @@ fn may_be_absent(kind: Kind) -> bool {
                 | QkvBias
                 | QkNorm
                 | OBias
+                | GateUpBias
+                | DownBias
         )
 }
 
@@ -230,14 +234,14 @@ fn header_cases() -> Vec<Case> {
         case(
             "version 2.0",
             Open,
-            "format version 2.0 cannot be read by this version, which reads 1.2: \
+            "format version 2.0 cannot be read by this version, which reads 1.3: \
             convert the checkpoint again",
             signed(|b| b[8] = 2),
         ),
         case(
             "version 0.3",
             Open,
-            "format version 0.3 cannot be read by this version, which reads 1.2: \
+            "format version 0.3 cannot be read by this version, which reads 1.3: \
             convert the checkpoint again",
             signed(|b| (b[8], b[10]) = (0, 3)),
         ),
@@ -640,7 +644,7 @@ fn second(kind: Kind) -> usize {
 
 /// Offsets in the config record, with each a value that it may not have and why not.
 fn config_cases() -> Vec<Case> {
-    let wrong: [(usize, u32, &str); 34] = [
+    let wrong: [(usize, u32, &str); 36] = [
         (0, 0, "vocab_size: expected 1 to 4194304, found 0"),
         (0, (1 << 22) + 1, "vocab_size: expected 1 to 4194304, found 4194305"),
         (4, 0, "hidden_size: expected 1 to 65536, found 0"),
@@ -673,7 +677,9 @@ fn config_cases() -> Vec<Case> {
         (64, 37, "eos_token_id: expected an id below vocab_size, 37, found 37"),
         (68, 1, "eos_token_ids: expected zeros after the last id, found other values"),
         (128, 1 << 25, "sliding_window: expected 1 to 16777216, found 33554432"),
-        (132, 1, "reserved: expected zeros, found other values"),
+        (132, f32::NAN.to_bits(), "no_rope_attention_scale: expected a finite number above 0, found NaN"),
+        (132, 1 << 31, "no_rope_attention_scale: expected a finite number above 0, found -0"),
+        (136, 1, "reserved: expected zeros, found other values"),
         (252, 1 << 31, "reserved: expected zeros, found other values"),
     ];
     let mut cases: Vec<Case> = wrong
@@ -722,7 +728,7 @@ fn shape_cases() -> Vec<Case> {
     let mut cases: Vec<Case> = [
         (0, 38, rare_of(EmbedTokensRare, [38, 24])),
         (4, 32, rare_of(EmbedTokensRare, [37, 32])),
-        (8, 21, asks(GateUpProj, [42, 24])),
+        (8, 21, asks(GateUpBias, [42, 1])),
         (
             12,
             1,

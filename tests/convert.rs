@@ -645,7 +645,7 @@ fn inspect_shows_every_part_as_json_and_as_text() {
     let outcome = run("smolconv", &["inspect", &path, "--json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(found["header"]["version"], "1.2");
+    assert_eq!(found["header"]["version"], "1.3");
     assert_eq!(found["header"]["file_len"], fs::metadata(&path).unwrap().len());
     assert_eq!(found["config"]["rms_norm_eps"], 1e-5);
     assert_eq!(found["config"]["eos_token_ids"], json!([0]));

@@ -78,7 +78,7 @@ fn bits(logits: &[Vec<f32>]) -> Vec<u32> {
 #[test]
 fn logits_are_those_of_transformers() {
     let names = names();
-    assert_eq!(names.len(), 17);
+    assert_eq!(names.len(), 28);
     for name in names {
         let found = logits(&convert(&family(&name), Dtype::F32), 1, &[96]);
         let difference = largest_difference(&found, &reference(&name, "logits"));
@@ -170,10 +170,45 @@ fn what_is_not_supported_is_refused_by_name() {
         scaling[field] = value;
         scaling
     };
-    let yarn = json!({"rope_type": "yarn", "factor": 4.0});
+    let yarn = |field: &str, value: Value| {
+        let mut scaling = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32});
+        scaling[field] = value;
+        scaling
+    };
+    let longrope = |field: &str, value: Value| {
+        let mut scaling = config("longrope")["rope_scaling"].clone();
+        scaling[field] = value;
+        scaling
+    };
+    let of_types =
+        |full: Value, sliding: Value| json!({"full_attention": full, "sliding_attention": sliding});
     #[rustfmt::skip] // one line per case
     let cases: Vec<(&str, &str, Value, &str)> = vec![
-        ("qwen2", "rope_scaling", yarn, r#"rope_scaling.rope_type: expected null, "default", "linear" or "llama3", found "yarn""#),
+        ("qwen2", "rope_scaling", json!({"rope_type": "dynamic", "factor": 4.0}), r#"rope_scaling.rope_type: expected null, "default", "linear", "llama3", "yarn" or "longrope", found "dynamic""#),
+        ("qwen2", "rope_scaling", yarn("factor", json!(4)), ""),
+        ("qwen2", "rope_scaling", yarn("factor", json!(-4)), "rope_scaling.factor: expected a number above 0, found -4"),
+        ("qwen2", "rope_scaling", yarn("factor", json!(1e9)), "max_position_embeddings: expected 1 to 16777216, found 32000000000"),
+        ("qwen2", "rope_scaling", json!({"type": "yarn"}), "rope_scaling.factor: expected a number above 0, found nothing"),
+        ("qwen2", "rope_scaling", yarn("type", json!("linear")), "rope_scaling.type: expected rope_type, \"yarn\", found \"linear\""),
+        ("qwen2", "rope_scaling", yarn("attention_factor", json!(0)), "rope_scaling.attention_factor: expected a number above 0, found 0"),
+        ("qwen2", "rope_scaling", yarn("attention_factor", json!(1e30)), "attention_scale: expected a finite number above 0, found inf"),
+        ("qwen2", "rope_scaling", yarn("truncate", json!("no")), "truncate: expected true or false, found \"no\""),
+        ("qwen2", "rope_scaling", yarn("partial_rotary_factor", json!(0.5)), "rope_scaling.partial_rotary_factor: expected 1, found 0.5"),
+        ("qwen2", "rope_scaling", yarn("rope_theta", json!(1e4)), "rope_scaling.rope_theta: expected rope_theta, 1000000, found 10000"),
+        ("yarn-factor", "original_max_position_embeddings", json!(32), ""),
+        ("v5-yarn", "original_max_position_embeddings", json!(64), "rope_parameters.original_max_position_embeddings: expected original_max_position_embeddings, 64, found 32"),
+        ("v5-yarn", "rope_theta", json!(20000), "rope_parameters.rope_theta: expected rope_theta, 20000, found 10000"),
+        ("v5-yarn", "rope_scaling", json!({"rope_type": "default"}), "rope_parameters: expected the scaling of rope_scaling, found another"),
+        ("v5-yarn", "rope_parameters", of_types(yarn("rope_theta", json!(1)), yarn("rope_theta", json!(1))), "rope_theta: expected a number above 1, found 1"),
+        ("v5-yarn", "rope_parameters", of_types(yarn("factor", json!(4)), yarn("factor", json!(4))), ""),
+        ("v5-yarn", "rope_parameters", of_types(yarn("factor", json!(4)), yarn("factor", json!(8))), "rope_parameters.sliding_attention: expected the scaling of rope_parameters.full_attention, found another"),
+        ("v5-yarn", "rope_parameters", of_types(yarn("factor", json!(4)), json!({})), "rope_parameters.sliding_attention: expected the scaling of rope_parameters.full_attention, found another"),
+        ("v5-yarn", "rope_parameters", of_types(yarn("factor", json!(4)), Value::Null), "rope_parameters.sliding_attention: expected an object, found null"),
+        ("v5-yarn", "torch_dtype", json!("bfloat16"), ""),
+        ("v5-yarn", "torch_dtype", json!("float16"), "torch_dtype: expected that of dtype, \"bfloat16\", found \"float16\""),
+        ("longrope", "rope_scaling", longrope("short_factor", json!([1.0])), "rope_scaling.short_factor: expected a list of 8 numbers above 0, found [1.0]"),
+        ("longrope", "rope_scaling", longrope("long_factor", Value::Null), "rope_scaling.long_factor: expected a list of 8 numbers above 0, found []"),
+        ("longrope", "rope_scaling", longrope("factor", json!(4)), ""),
         ("qwen2", "no_rope_layers", json!([1, 1, 0]), "no_rope_layers: expected null"),
         ("qwen2", "layer_types", json!(["full_attention"; 3].to_vec()), ""),
         ("qwen2", "layer_types", json!(["full_attention", "sliding_attention", "full_attention"]), "as there is no sliding window"),
@@ -191,7 +226,9 @@ fn what_is_not_supported_is_refused_by_name() {
         ("mistral", "sliding_window", json!("wide"), "sliding_window: expected a positive integer or null"),
         ("smollm3", "no_rope_layers", json!([1, 0]), "no_rope_layers: expected a list of 5 numbers, found 2 of them"),
         ("smollm3-window", "no_rope_layer_interval", json!(0), "no_rope_layer_interval: expected a positive integer, found 0"),
-        ("smollm3", "mlp_bias", json!(true), "mlp_bias: expected false, found true"),
+        ("smollm3", "mlp_bias", json!(true), "gate_proj.bias: expected a tensor of shape [40], found none"),
+        ("mlp-biased", "mlp_bias", json!(false), "bias: expected no tensor of this name"),
+        ("qwen2", "mlp_bias", json!(true), "mlp_bias: expected false, found true"),
         ("llama3.1", "rope_scaling", llama3("factor", json!(0)), "factor: expected a number above 0, found 0"),
         ("llama3.1", "rope_scaling", llama3("low_freq_factor", json!(4)), "high_freq_factor: expected above low_freq_factor, 4, found 4"),
         ("llama3.1", "rope_scaling", llama3("high_freq_factor", Value::Null), "high_freq_factor: expected a number above 0, found nothing"),
@@ -219,6 +256,21 @@ fn what_is_not_supported_is_refused_by_name() {
             }
         }
     }
+}
+
+/// Yarn makes a context longer than the config says it is; of LongRoPE only the original one has one set of angles.
+#[test]
+fn a_scaled_context_is_as_long_as_its_angles_hold() {
+    let of = |name: &str| convert(&family(name), Dtype::F32).config().clone();
+    assert_eq!(of("v5-yarn").max_position_embeddings, 128);
+    assert_eq!(of("yarn-factor").max_position_embeddings, 128);
+    let longrope = of("longrope");
+    assert_eq!(longrope.max_position_embeddings, 128);
+    let (plain, factor) = (0.25, 1.0 + 4f32.ln() / 128f32.ln());
+    assert!((longrope.attention_scale / plain - factor).abs() < 1e-6);
+    let unturned = of("yarn-unturned");
+    assert_eq!((unturned.attention_scale, unturned.no_rope_attention_scale), (plain * 1.5625, Some(plain)));
+    assert_eq!(of("smollm3").no_rope_attention_scale, None);
 }
 
 /// A Mistral whose config does not say what its window is has transformers' default one.

@@ -12,7 +12,11 @@ use smolconv::{Options, Progress, convert};
 use smolrun::format::{Dtype, Kind};
 
 /// The adapters of `tests/data/make/lora.py`.
-const ADAPTERS: [&str; 7] = ["plain", "rslora", "patterns", "expression", "layers", "embeddings", "saved"];
+#[rustfmt::skip] // by kind
+const ADAPTERS: [&str; 13] = [
+    "plain", "rslora", "patterns", "expression", "layers", "embeddings", "saved", "dora", "fan", "excluded",
+    "biased", "biased-all", "biased-only",
+];
 /// How far a merged number may be from PEFT's.
 const TOLERANCE: f32 = 1e-5;
 
@@ -27,6 +31,21 @@ fn put(checkpoint: &mut Checkpoint, file: &str) {
 fn base() -> Checkpoint {
     let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
     put(&mut checkpoint, "lora/base.safetensors");
+    checkpoint
+}
+
+/// The checkpoint that the adapter `name` is for: one with every bias, or with none.
+fn base_of(name: &str) -> Checkpoint {
+    let mut checkpoint = base();
+    if name.starts_with("biased") {
+        checkpoint.config["attention_bias"] = json!(true);
+        checkpoint.config["mlp_bias"] = json!(true);
+        let bytes = fs::read(data("lora/biases.safetensors")).unwrap();
+        for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
+            checkpoint.add(&name, TensorDtype::F32, view.shape());
+        }
+        put(&mut checkpoint, "lora/biases.safetensors");
+    }
     checkpoint
 }
 
@@ -53,11 +72,11 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn a_merge_equals_pefts() {
     let temp = TempDir::new();
-    base().write(&temp.join("model"));
     fs::write(temp.join("model.gguf"), Gguf::of(&base()).build()).unwrap();
-    let plain = floats(&Blob::of(&base()).parts);
     for name in ADAPTERS {
-        let mut checkpoint = base();
+        let mut checkpoint = base_of(name);
+        checkpoint.write(&temp.join("model"));
+        let plain = floats(&Blob::of(&checkpoint).parts);
         put(&mut checkpoint, &format!("lora/{name}/merged.safetensors"));
         let expected = floats(&Blob::of(&checkpoint).parts);
         let lora = data(&format!("lora/{name}"));
@@ -66,7 +85,8 @@ fn a_merge_equals_pefts() {
         assert!(worst < TOLERANCE, "{name}: {worst:e}");
         assert!(distance(&plain, &expected) > 0.1, "{name} changes the model");
         match name {
-            "saved" | "embeddings" => {
+            "biased" | "biased-all" | "biased-only" => {} // of a model that this GGUF file is not
+            "saved" | "embeddings" | "fan" => {
                 let error = merged(&temp.join("model.gguf"), &lora).unwrap_err();
                 assert!(error.contains("expected the name of a tensor of the SafeTensors model"), "{error}");
             }
@@ -152,9 +172,10 @@ type Case = (&'static str, fn(&mut Adapter));
 #[rustfmt::skip] // one line per case
 const REFUSED: &[Case] = &[
     ("peft_type: expected \"LORA\", found \"LOHA\"", |a| a.config["peft_type"] = json!("LOHA")),
-    ("use_dora: expected null or false, found true", |a| a.config["use_dora"] = json!(true)),
-    ("fan_in_fan_out: expected null or false, found true", |a| a.config["fan_in_fan_out"] = json!(true)),
-    ("bias: expected \"none\", found \"all\"", |a| a.config["bias"] = json!("all")),
+    ("layers.0.self_attn.q_proj: expected 32 numbers more, as use_dora is true, found none", |a| a.config["use_dora"] = json!(true)),
+    ("use_dora: expected a bool, found 1", |a| a.config["use_dora"] = json!(1)),
+    ("layers.0.self_attn.q_proj: expected 32 numbers more, as lora_bias is true, found none", |a| a.config["lora_bias"] = json!(true)),
+    ("bias: expected \"none\", \"all\" or \"lora_only\", found \"some\"", |a| a.config["bias"] = json!("some")),
     ("init_lora_weights: expected a start that leaves the model's own matrices as they are, found \"pissa\"", |a| a.config["init_lora_weights"] = json!("pissa")),
     ("layer_replication: expected null or false, found [[0,2]]", |a| a.config["layer_replication"] = json!([[0, 2]])),
     ("trainable_token_indices: expected null or false, found [1]", |a| a.config["trainable_token_indices"] = json!([1])),
@@ -166,9 +187,30 @@ const REFUSED: &[Case] = &[
     ("k_proj: expected a LoRA, as target_modules names it, found none", |a| a.config["target_modules"] = json!(["q_proj", "k_proj"])),
     ("expected A and B of rank 3, found 2 and 2", |a| a.config["r"] = json!(3)),
     ("expected A and B of a LoRA, found only one of them", |a| drop(a.tensors.pop())),
-    ("expected A and B of a LoRA, found another kind of tensor (DoRA", |a| a.add("model.layers.0.self_attn.q_proj.lora_magnitude_vector", &[32], 1.0)),
+    ("expected A and B of a LoRA or DoRA, found another kind of tensor", |a| a.add("model.layers.0.self_attn.q_proj.lora_C.weight", &[32], 1.0)),
+    ("q_proj.lora_magnitude_vector: expected none, as use_dora is false, found one", |a| a.add("model.layers.0.self_attn.q_proj.lora_magnitude_vector", &[32], 1.0)),
+    ("q_proj.lora_B.bias: expected none, as lora_bias is false, found one", |a| a.add("model.layers.0.self_attn.q_proj.lora_B.bias", &[32], 1.0)),
+    ("lora_magnitude_vector: expected 32 floats, found F32 of shape [31]", |a| {
+        a.config["use_dora"] = json!(true);
+        a.add("model.layers.0.self_attn.q_proj.lora_magnitude_vector", &[31], 1.0);
+    }),
+    ("expected finite numbers with the LoRA, found", |a| {
+        (a.config["use_dora"], a.tensors[0].2, a.tensors[1].2) = (json!(true), 3e38, 3e38);
+        (0..2).for_each(|layer| a.add(&format!("model.layers.{layer}.self_attn.q_proj.lora_magnitude_vector"), &[32], 1.0));
+    }),
+    ("model.embed_tokens: expected A and B alone of an embedding, found a DoRA or a bias", |a| {
+        a.config["target_modules"] = json!(["embed_tokens", "q_proj"]);
+        a.add("model.embed_tokens.lora_embedding_A", &[2, 37], 0.5);
+        a.add("model.embed_tokens.lora_embedding_B", &[24, 2], 0.5);
+        a.add("model.embed_tokens.lora_magnitude_vector", &[24], 0.5);
+    }),
+    ("model.layers.0.self_attn.q_proj.bias: expected a tensor of the model, found a LoRA of another", |a| {
+        a.config["lora_bias"] = json!(true);
+        (0..2).for_each(|layer| a.add(&format!("model.layers.{layer}.self_attn.q_proj.lora_B.bias"), &[32], 1.0));
+    }),
     ("expected a name that begins with base_model.model.", |a| a.tensors[0].0 = "x".into()),
-    ("expected a weight of the model", |a| a.add("x.bias", &[1], 1.0)),
+    ("expected a weight or a bias of the model", |a| a.add("x.scale", &[1], 1.0)),
+    ("x.bias: expected the name of a tensor of the SafeTensors model", |a| a.add("x.bias", &[1], 1.0)),
     ("x.weight: expected the name of a tensor of the SafeTensors model", |a| a.add("x.weight", &[1], 1.0)),
     ("expected a matrix of floats, found F32 of shape [2, 24, 1]", |a| a.tensors[0].1.push(1)),
     ("expected a LoRA of shape [32, 24], found [32, 12]", |a| a.tensors[0].1 = vec![2, 12]),

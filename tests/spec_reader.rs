@@ -42,7 +42,7 @@ struct Blob<'a> {
 impl<'a> Blob<'a> {
     fn read(bytes: &'a [u8]) -> Blob<'a> {
         assert_eq!(bytes[..8], [0x89, 0x53, 0x4d, 0x4f, 0x4c, 0x0d, 0x0a, 0x1a]);
-        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (1, 2));
+        assert_eq!((u16_at(bytes, 8), u16_at(bytes, 10)), (1, 3));
         assert_eq!((u32_at(bytes, 12), u32_at(bytes, 28), u64_at(bytes, 32)), (128, 96, 128));
         assert_eq!(u64_at(bytes, 16), bytes.len());
         assert!(bytes[40..96].iter().all(|&byte| byte == 0));
@@ -57,7 +57,7 @@ impl<'a> Blob<'a> {
             let (offset, length) = (u64_at(entry, 32), u64_at(entry, 40));
             let (alignment, size) = match kind {
                 16 | 18 | 19 | 21 | 22 | 24 | 28 | 29 => (4096, if dtype == 4 { 2 } else { 4 }),
-                2..=3 | 5..=7 | 11..=15 | 17 | 20 | 23 | 25..=27 => (64, 4),
+                2..=3 | 5..=7 | 11..=15 | 17 | 20 | 23 | 25..=27 | 30 | 31 => (64, 4),
                 _ => (64, 1),
             };
             assert_eq!(offset % alignment, 0);

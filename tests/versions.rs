@@ -7,7 +7,7 @@ use serde_json::Value;
 use smol_tests::common::data;
 use smol_tests::common::versions::reading;
 use smolrun::Model;
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::{Dtype, Kind, LayerSections};
 
 /// `tests/data/blobs/VERSION/NAME.bin` was written by the converter of that version, and `NAME.json` by its day's reader.
 #[test]
@@ -24,7 +24,7 @@ fn blobs_of_every_released_version_mean_what_they_meant() {
             }
         }
     }
-    assert!(names.len() >= 8, "{names:?}");
+    assert!(names.len() >= 12, "{names:?}");
 }
 
 #[test]
@@ -50,6 +50,16 @@ fn the_blobs_of_1_2_have_rare_rows_and_matrices_of_q3() {
     assert_eq!(untied.layout().weights.dtypes(), [Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3]);
     use Kind::{EmbedTokensRare, LmHeadRare};
     assert_eq!(kinds(&untied), [EmbedTokensRare, LmHeadRare, LmHeadRare]);
+}
+
+#[test]
+fn the_blobs_of_1_3_have_biases_of_every_matrix_and_two_attention_scales() {
+    let read = |blob| Model::read(data(&format!("blobs/1.3/{blob}.bin"))).unwrap();
+    let (biased, unturned) = (read("mlp-biased"), read("yarn-unturned"));
+    let has_biases = |layer: &LayerSections| layer.gate_up_bias.is_some() && layer.down_bias.is_some();
+    assert!(biased.layout().weights.layers.iter().all(has_biases));
+    let config = unturned.config();
+    assert_eq!((config.attention_scale, config.no_rope_attention_scale), (0.25 * 1.5625, Some(0.25)));
 }
 
 #[test]

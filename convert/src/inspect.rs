@@ -55,6 +55,7 @@ fn config(config: &Config) -> Value {
         "max_position_embeddings": config.max_position_embeddings,
         "rms_norm_eps": shortest(config.rms_norm_eps),
         "attention_scale": shortest(config.attention_scale),
+        "no_rope_attention_scale": config.no_rope_attention_scale.map(shortest),
         "sliding_window": config.sliding_window,
         "tie_word_embeddings": config.tie_word_embeddings,
         "bos_token_id": config.bos_token_id,

@@ -125,6 +125,8 @@ fn check_vectors(bytes: &[u8], layout: &Layout) -> Checked {
             (Kind::QkNorm, layer.qk_norm.as_ref()),
             (Kind::OBias, layer.o_bias.as_ref()),
             (Kind::PostAttentionLayernorm, Some(&layer.post_attention_layernorm)),
+            (Kind::GateUpBias, layer.gate_up_bias.as_ref()),
+            (Kind::DownBias, layer.down_bias.as_ref()),
         ]
     });
     let layers = layers.filter_map(|(kind, range)| range.map(|range| (kind, range)));

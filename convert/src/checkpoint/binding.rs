@@ -52,6 +52,11 @@ impl Part<'_> {
         self.rows.div_ceil(PANEL)
     }
 
+    /// The length of a row, which is 1 in a vector.
+    pub fn columns(&self) -> usize {
+        self.tensor.shape.get(1).copied().unwrap_or(1)
+    }
+
     /// The row of the tensor that is row `row` of the section's.
     pub fn stored_row(&self, row: usize) -> usize {
         let Some(head_dim) = self.interleaved else { return row };
@@ -74,7 +79,7 @@ pub struct PanelRows<'a> {
 impl<'a> Binding<'a> {
     /// Inputs of a matrix: the length of its rows.
     pub fn columns(&self) -> usize {
-        self.tensors[0].tensor.shape.get(1).copied().unwrap_or(1)
+        self.tensors[0].columns()
     }
 
     /// Panels of a matrix.

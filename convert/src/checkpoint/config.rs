@@ -29,6 +29,7 @@ const NEUTRAL: &[(&str, &[f64])] = &[
     ("num_experts", &[0.0]),
     ("num_local_experts", &[0.0]),
     ("partial_rotary_factor", &[1.0]),
+    ("per_layer_config", &[]),
     ("qk_norm", &[0.0]),
     ("quantization_config", &[]),
     ("query_pre_attn_scalar", &[]),
@@ -41,6 +42,9 @@ const NEUTRAL: &[(&str, &[f64])] = &[
 
 /// Transformers' default of `rms_norm_eps`.
 const RMS_NORM_EPS: f64 = 1e-6;
+
+/// Fields that transformers renamed: a file that has both must give them the same value.
+const RENAMED: &[(&str, &str)] = &[("torch_dtype", "dtype")];
 
 /// A model as `config.json` describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,16 +69,20 @@ pub fn read(config: &Document, generation: Option<&Document>) -> Result<ModelCon
     let family = Family::read(&fields)?;
     check_activation(&fields)?;
     check_neutral(family, &fields)?;
+    check_renamed(&fields)?;
     let mut record = hyperparameters(family, &fields)?;
     let generation = generation.map(Document::fields).transpose()?;
     record.eos_token_ids = end_ids(&fields, generation.as_ref())?;
     record.check().map_err(|error| in_file(&fields, error))?;
-    let rope_inv_freq = rope::read(&fields, family.rope_theta(), record.head_dim)?;
+    let rope = rope::read(&fields, family.rope_theta(), &record)?;
     let (window, layers) = family.layers(&fields, record.num_hidden_layers)?;
+    record.max_position_embeddings = rope.positions;
+    scale_attention(&mut record, &layers, rope.attention_factor);
     record.sliding_window = window.filter(|_| layers.iter().any(|layer| layer.sliding));
     record.check().map_err(|error| in_file(&fields, error))?;
     let (extras, model_type) = (family.extras(&fields)?, family.model_type().to_owned());
     let recommended = generation.as_ref().map(Recommended::read).unwrap_or_default();
+    let rope_inv_freq = rope.inv_freq;
     Ok(ModelConfig { config: record, rope_inv_freq, layers, extras, model_type, recommended })
 }
 
@@ -92,6 +100,16 @@ fn check_neutral(family: Family, fields: &Fields) -> Result<()> {
         let number = value.as_f64().or_else(|| value.as_bool().map(f64::from));
         if !number.is_some_and(|number| neutral.contains(&number)) {
             return Err(fields.wrong(field, neutral_words(neutral, value), value));
+        }
+    }
+    Ok(())
+}
+
+fn check_renamed(fields: &Fields) -> Result<()> {
+    for (old, new) in RENAMED {
+        let (Some(before), Some(after)) = (fields.value(old), fields.value(new)) else { continue };
+        if before != after {
+            return Err(fields.wrong(old, format!("that of {new}, {after}"), before));
         }
     }
     Ok(())
@@ -137,6 +155,15 @@ fn hyperparameters(family: Family, fields: &Fields) -> Result<Config> {
     config.bos_token_id = token_id(fields, "bos_token_id")?;
     config.pad_token_id = token_id(fields, "pad_token_id")?;
     Ok(config)
+}
+
+/// A factor of cosines and sines is one of queries and of keys, and so twice one of their products, in the layers that
+/// turn them.
+fn scale_attention(config: &mut Config, layers: &[LayerFlags], factor: f32) {
+    let plain = config.attention_scale;
+    config.attention_scale = (f64::from(plain) * f64::from(factor).powi(2)) as f32;
+    let differs = config.attention_scale != plain && layers.iter().any(|layer| layer.no_rope);
+    config.no_rope_attention_scale = differs.then_some(plain);
 }
 
 /// `head_dim` where the file does not give it.

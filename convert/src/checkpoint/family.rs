@@ -70,6 +70,7 @@ impl Family {
     pub(crate) fn knows(self, field: &str) -> bool {
         match field {
             "attention_bias" => self != Family::Mistral,
+            "mlp_bias" => matches!(self, Family::Llama | Family::SmolLm3),
             "sliding_window" => self != Family::Llama,
             "use_sliding_window" => !matches!(self, Family::Llama | Family::Mistral),
             "no_rope_layers" | "no_rope_layer_interval" => self == Family::SmolLm3,
@@ -94,12 +95,14 @@ impl Family {
 
     /// The tensors that a model has beyond those of the first Llama.
     pub(crate) fn extras(self, fields: &Fields) -> Result<Extras> {
-        let biased = fields.optional("attention_bias", "true or false")?.unwrap_or(false);
+        let is_on = |field| Ok(fields.optional(field, "true or false")?.unwrap_or(false));
+        let (none, biased) = (Extras::default(), is_on("attention_bias")?);
+        let attention = Extras { qkv_bias: biased, o_bias: biased, ..none };
         Ok(match self {
-            Family::Llama | Family::SmolLm3 => Extras { qkv_bias: biased, o_bias: biased, qk_norm: false },
-            Family::Mistral => Extras::default(),
-            Family::Qwen2 => Extras { qkv_bias: true, ..Extras::default() },
-            Family::Qwen3 => Extras { qkv_bias: biased, o_bias: biased, qk_norm: true },
+            Family::Llama | Family::SmolLm3 => Extras { mlp_bias: is_on("mlp_bias")?, ..attention },
+            Family::Mistral => none,
+            Family::Qwen2 => Extras { qkv_bias: true, ..none },
+            Family::Qwen3 => Extras { qk_norm: true, ..attention },
         })
     }
 

@@ -18,7 +18,7 @@ impl Rows {
     /// The rows of `from`, one after the other.
     pub(crate) fn values(&mut self, source: &Source, from: PanelRows) -> Result<&[f32]> {
         let mut values = std::mem::take(&mut self.values);
-        values.resize(from.count * from.part.tensor.shape[1], 0.0);
+        values.resize(from.count * from.part.columns(), 0.0);
         let read = self.read_rows(source, from, &mut values).and_then(|()| self.add_delta(from, &mut values));
         self.values = values;
         read.map(|()| &*self.values)
@@ -27,7 +27,7 @@ impl Rows {
     /// Reads the rows of `from`, at once where they lie side by side.
     fn read_rows(&mut self, source: &Source, from: PanelRows, values: &mut [f32]) -> Result<()> {
         let PanelRows { part, first, .. } = from;
-        let columns = part.tensor.shape[1];
+        let columns = part.columns();
         if part.interleaved.is_none() {
             return self.read(source, part.tensor, first * columns, values);
         }
@@ -40,10 +40,10 @@ impl Rows {
     /// Adds what an adapter adds to the rows of `from`.
     fn add_delta(&mut self, from: PanelRows, values: &mut [f32]) -> Result<()> {
         let Part { tensor, delta: Some(delta), .. } = from.part else { return Ok(()) };
-        for (values, row) in values.chunks_exact_mut(tensor.shape[1]).zip(from.first..) {
+        for (values, row) in values.chunks_exact_mut(from.part.columns()).zip(from.first..) {
             delta.add_to(row, values, &mut self.sums);
         }
-        match values.iter().find(|value| value.abs() > bf16::MAX.to_f32()) {
+        match values.iter().find(|value| value.is_nan() || value.abs() > bf16::MAX.to_f32()) {
             Some(value) => Err(Error::tensor(
                 &tensor.name,
                 format!("expected finite numbers with the LoRA, found {value}"),

@@ -93,8 +93,15 @@ const RULES: &[Rule] = &[
         named("model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight", &[Intermediate, Hidden]),
         named("model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight", &[Intermediate, Hidden]),
     ]),
+    rule(Kind::GateUpBias, Vector, &[
+        extra("model.layers.{}.mlp.gate_proj.bias", &[Intermediate]),
+        extra("model.layers.{}.mlp.up_proj.bias", &[Intermediate]),
+    ]),
     rule(Kind::DownProj, Panels, &[
         named("model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", &[Hidden, Intermediate]),
+    ]),
+    rule(Kind::DownBias, Vector, &[
+        extra("model.layers.{}.mlp.down_proj.bias", &[Hidden]),
     ]),
     rule(Kind::Norm, Vector, &[
         named("model.norm.weight", "output_norm.weight", &[Hidden]),
@@ -113,6 +120,8 @@ pub struct Extras {
     pub qk_norm: bool,
     /// A bias of the attention's output.
     pub o_bias: bool,
+    /// Biases of gate, up and down.
+    pub mlp_bias: bool,
 }
 
 impl Extras {
@@ -121,6 +130,7 @@ impl Extras {
             Kind::QkvBias => self.qkv_bias,
             Kind::QkNorm => self.qk_norm,
             Kind::OBias => self.o_bias,
+            Kind::GateUpBias | Kind::DownBias => self.mlp_bias,
             _ => true,
         }
     }
@@ -232,7 +242,8 @@ impl Named {
         let shape: Vec<usize> = self.dims.iter().map(|dim| dim.of(config)).collect();
         let tensor = check_tensor(source, &name, &shape)?;
         let delta = source.deltas.get(&of_layer(self.name));
-        match delta.filter(|delta| delta.shape() != *shape) {
+        let matrix = [shape[0], shape.get(1).copied().unwrap_or(1)];
+        match delta.filter(|delta| delta.shape() != matrix) {
             Some(delta) => {
                 let problem = format!("expected a LoRA of shape {shape:?}, found {:?}", delta.shape());
                 Err(Error::tensor(&name, problem))

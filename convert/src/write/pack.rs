@@ -7,7 +7,7 @@ use half::bf16;
 use rayon::prelude::*;
 use smolrun::format::{PANEL, QuantizedPanels};
 
-use crate::checkpoint::binding::{Arrangement, Binding, PanelRows, Part};
+use crate::checkpoint::binding::{Arrangement, Binding, PanelRows};
 use crate::checkpoint::rows::Rows;
 use crate::error::Result;
 use crate::source::Source;
@@ -30,11 +30,10 @@ pub fn pieces(binding: &Binding) -> Vec<Range<usize>> {
 /// The numbers of one of a section's [`pieces`].
 pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<Vec<f32>> {
     if binding.arrangement == Arrangement::Vector {
-        let mut packed = Vec::new();
-        for Part { tensor, .. } in &binding.tensors {
-            let done = packed.len();
-            packed.resize(done + tensor.shape[0], 0.0);
-            Rows::default().read(source, tensor, 0, &mut packed[done..])?;
+        let (mut packed, mut rows) = (Vec::new(), Rows::default());
+        for &part in &binding.tensors {
+            let all = PanelRows { part, first: 0, count: part.rows };
+            packed.extend_from_slice(rows.values(source, all)?);
         }
         return Ok(packed);
     }
@@ -50,7 +49,7 @@ pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<V
 /// Fills `panel`, which is zero, with the rows of `from`.
 fn pack_panel(source: &Source, from: PanelRows, rows: &mut Rows, panel: &mut [f32]) -> Result<()> {
     let values = rows.values(source, from)?;
-    for (row, values) in values.chunks_exact(from.part.tensor.shape[1]).enumerate() {
+    for (row, values) in values.chunks_exact(from.part.columns()).enumerate() {
         for (column, &value) in panel.chunks_exact_mut(PANEL).zip(values) {
             column[row] = value;
         }

@@ -95,10 +95,11 @@ impl ExecContext {
         });
     }
 
-    /// `y = silu(gate x) * (up x)` for panels of gate and up in turn.
+    /// `y = silu(gate x) * (up x)` for panels of gate and up in turn, with the biases of both, where there are any.
     pub(crate) fn project_gated(
         &mut self,
         w: Panels<'_>,
+        bias: Option<[&[f32]; 2]>,
         x: &[f32],
         rows: usize,
         y: &mut [f32],
@@ -112,6 +113,7 @@ impl ExecContext {
                 let gate_up = &mut worker.piece[..2 * y.len()];
                 let w = w.slice(2 * (first + i * most), 2 * (y.len() / panel));
                 x.matmul(w, gate_up);
+                add_biases(gate_up, panel, bias, first + i * most);
                 kernels.run(SiluMul { gate_up, rows, y });
             }
         });
@@ -122,8 +124,24 @@ impl ExecContext {
 fn add_bias(y: &mut [f32], panel: usize, bias: Option<&[f32]>, first: usize) {
     let Some(bias) = bias else { return };
     for (y, bias) in y.chunks_exact_mut(panel).zip(bias[first * LANES..].chunks(LANES)) {
-        for row in y.chunks_exact_mut(LANES) {
-            row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
-        }
+        add_to_rows(y, bias);
+    }
+}
+
+/// The same for two vectors whose panels lie in turn.
+fn add_biases(y: &mut [f32], panel: usize, biases: Option<[&[f32]; 2]>, first: usize) {
+    let Some(biases) = biases else { return };
+    let [gate, up] = biases.map(|bias| bias[first * LANES..].chunks(LANES));
+    for (y, (gate, up)) in y.chunks_exact_mut(2 * panel).zip(gate.zip(up)) {
+        let (of_gate, of_up) = y.split_at_mut(panel);
+        add_to_rows(of_gate, gate);
+        add_to_rows(of_up, up);
+    }
+}
+
+/// Adds `bias` to each row of a panel; the last panel may have more lanes than there are features.
+fn add_to_rows(panel: &mut [f32], bias: &[f32]) {
+    for row in panel.chunks_exact_mut(LANES) {
+        row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
     }
 }

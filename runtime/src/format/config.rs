@@ -33,7 +33,8 @@ struct Record {
     eos_count: u32,
     eos_token_ids: [u32; MAX_EOS],
     sliding_window: u32,
-    reserved: [u8; 124],
+    no_rope_attention_scale: f32,
+    reserved: [u8; 120],
 }
 
 const _: () = assert!(size_of::<Record>() == CONFIG_LEN);
@@ -64,6 +65,8 @@ pub struct Config {
     pub rms_norm_eps: f32,
     /// The factor of query-key products.
     pub attention_scale: f32,
+    /// The same in layers whose queries and keys are not turned, where it differs.
+    pub no_rope_attention_scale: Option<f32>,
     /// Whether `lm_head` is the embedding.
     pub tie_word_embeddings: bool,
     /// The id that begins a text, where the checkpoint names one.
@@ -120,7 +123,8 @@ impl Config {
             eos_count: count(self.eos_token_ids.len()),
             eos_token_ids,
             sliding_window: self.sliding_window.map_or(0, count),
-            reserved: [0; 124],
+            no_rope_attention_scale: self.no_rope_attention_scale.unwrap_or(0.0),
+            reserved: [0; 120],
         };
         bytemuck::cast(record)
     }
@@ -128,7 +132,7 @@ impl Config {
     /// Reads the record and checks every field.
     pub fn parse(bytes: &[u8; CONFIG_LEN]) -> Result<Config, FormatError> {
         let record: Record = bytemuck::pod_read_unaligned(bytes);
-        if record.reserved != [0; 124] {
+        if record.reserved != [0; 120] {
             return Err(wrong("reserved", "zeros", "other values"));
         }
         if record.hidden_act != ACT_SILU {
@@ -157,6 +161,8 @@ impl Config {
             max_position_embeddings: record.max_position_embeddings as usize,
             rms_norm_eps: record.rms_norm_eps,
             attention_scale: record.attention_scale,
+            no_rope_attention_scale: (record.no_rope_attention_scale.to_bits() != 0)
+                .then_some(record.no_rope_attention_scale),
             tie_word_embeddings: record.flags & FLAG_TIED != 0,
             bos_token_id: token(record.bos_token_id),
             pad_token_id: token(record.pad_token_id),
@@ -193,8 +199,12 @@ impl Config {
         if !self.head_dim.is_multiple_of(PANEL) {
             return Err(wrong("head_dim", format!("a multiple of {PANEL}"), self.head_dim));
         }
-        for (field, found) in [("rms_norm_eps", self.rms_norm_eps), ("attention_scale", self.attention_scale)]
-        {
+        let factors = [
+            ("rms_norm_eps", self.rms_norm_eps),
+            ("attention_scale", self.attention_scale),
+            ("no_rope_attention_scale", self.no_rope_attention_scale.unwrap_or(1.0)),
+        ];
+        for (field, found) in factors {
             if !(found.is_finite() && found > 0.0) {
                 return Err(wrong(field, "a finite number above 0", found));
             }

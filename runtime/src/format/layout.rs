@@ -9,7 +9,7 @@ pub const MAGIC: [u8; 8] = *b"\x89SMOL\r\n\x1a";
 /// A reader refuses any other major version.
 pub const VERSION_MAJOR: u16 = 1;
 /// The minor version this crate writes; a reader accepts older and newer ones.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 3;
 
 /// Bytes of the header, at offset 0.
 pub const HEADER_LEN: usize = 128;
@@ -70,6 +70,8 @@ pub enum Kind {
     OBias = 27,
     EmbedTokensRare = 28,
     LmHeadRare = 29,
+    GateUpBias = 30,
+    DownBias = 31,
 }
 
 impl Kind {
@@ -106,6 +108,8 @@ impl Kind {
             OBias,
             EmbedTokensRare,
             LmHeadRare,
+            GateUpBias,
+            DownBias,
         ]
     };
 
@@ -151,6 +155,8 @@ impl Kind {
             Kind::OBias => "o_bias",
             Kind::EmbedTokensRare => "embed_tokens_rare",
             Kind::LmHeadRare => "lm_head_rare",
+            Kind::GateUpBias => "gate_up_bias",
+            Kind::DownBias => "down_bias",
         }
     }
 
@@ -168,6 +174,8 @@ impl Kind {
                 | QkvBias
                 | QkNorm
                 | OBias
+                | GateUpBias
+                | DownBias
         )
     }
 
@@ -217,9 +225,15 @@ impl Kind {
             Config | TokenBytes | Pretokenizer | ChatTemplate | Metadata => &[Dtype::U8],
             TokenOffsets | ByteTokens | Merges | AddedTokens | TextRules | CharTokens | WholeWords
             | PromptPrefix | LayerFlags => &[Dtype::U32],
-            RopeInvFreq | InputLayernorm | PostAttentionLayernorm | Norm | QkvBias | QkNorm | OBias => {
-                &[Dtype::F32]
-            }
+            RopeInvFreq
+            | InputLayernorm
+            | PostAttentionLayernorm
+            | Norm
+            | QkvBias
+            | QkNorm
+            | OBias
+            | GateUpBias
+            | DownBias => &[Dtype::F32],
             EmbedTokens | QkvProj | OProj | GateUpProj | DownProj | LmHead | EmbedTokensRare | LmHeadRare => {
                 &[Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3]
             }

@@ -137,8 +137,12 @@ pub struct LayerSections {
     pub post_attention_layernorm: Range<usize>,
     /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
     pub gate_up_proj: MatrixSection,
+    /// `[2 intermediate_size]`, gate, then up, where the model has one
+    pub gate_up_bias: Option<Range<usize>>,
     /// `[hidden_size, intermediate_size]`
     pub down_proj: MatrixSection,
+    /// `[hidden_size]`, where the model has one
+    pub down_bias: Option<Range<usize>>,
 }
 
 impl LayerSections {
@@ -292,12 +296,16 @@ impl<'a> SectionTable<'a> {
             let qkv_bias = optional(Kind::QkvBias, [qkv, 1])?;
             let qk_norm = optional(Kind::QkNorm, [head_dim.saturating_mul(2), 1])?;
             let o_bias = optional(Kind::OBias, [hidden, 1])?;
+            let gate_up_bias = optional(Kind::GateUpBias, [intermediate.saturating_mul(2), 1])?;
+            let down_bias = optional(Kind::DownBias, [hidden, 1])?;
             let mut take = |kind, shape| self.take_layer(kind, layer, shape);
             Ok(LayerSections {
                 flags,
                 qkv_bias,
                 qk_norm,
                 o_bias,
+                gate_up_bias,
+                down_bias,
                 input_layernorm: take(Kind::InputLayernorm, [hidden, 1])?.range.clone(),
                 qkv_proj: take(Kind::QkvProj, [qkv, hidden])?.matrix(),
                 o_proj: take(Kind::OProj, [hidden, attention])?.matrix(),

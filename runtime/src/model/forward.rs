@@ -249,9 +249,10 @@ impl Forward {
             // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
             exec.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
             see(Kind::GateUpProj, &s.normed);
-            exec.project_gated(weights.gate_up_proj, &s.normed, rows, &mut s.hidden, &mut s.workers);
+            let (gate_up, bias) = (weights.gate_up_proj, weights.gate_up_bias);
+            exec.project_gated(gate_up, bias, &s.normed, rows, &mut s.hidden, &mut s.workers);
             see(Kind::DownProj, &s.hidden);
-            exec.project_add(weights.down_proj, None, &s.hidden, rows, &mut s.x, &mut s.workers);
+            exec.project_add(weights.down_proj, weights.down_bias, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
         sequence.tokens.extend_from_slice(tokens);
         Ok(())

@@ -26,8 +26,12 @@ pub(super) struct LayerWeights<'a> {
     pub post_attention_layernorm: &'a [f32],
     /// `[2 intermediate_size, hidden_size]`, panels of gate and up in turn
     pub gate_up_proj: Panels<'a>,
+    /// Of gate and of up, `[intermediate_size]` both
+    pub gate_up_bias: Option<[&'a [f32]; 2]>,
     /// `[hidden_size, intermediate_size]`
     pub down_proj: Panels<'a>,
+    /// `[hidden_size]`
+    pub down_bias: Option<&'a [f32]>,
 }
 
 impl Model {
@@ -45,7 +49,10 @@ impl Model {
             o_bias: optional(&sections.o_bias),
             post_attention_layernorm: self.floats(&sections.post_attention_layernorm),
             gate_up_proj: self.panels(&sections.gate_up_proj, config.hidden_size),
+            gate_up_bias: optional(&sections.gate_up_bias)
+                .map(|both| both.split_at(config.intermediate_size).into()),
             down_proj: self.panels(&sections.down_proj, config.intermediate_size),
+            down_bias: optional(&sections.down_bias),
         }
     }
 

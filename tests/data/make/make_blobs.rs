@@ -8,19 +8,17 @@ use std::path::Path;
 use serde_json::json;
 use smol_tests::common::versions::reading;
 use smol_tests::common::{Checkpoint, TempDir, TensorDtype, data};
-use smolconv::{Mix, Options, Progress, Weights, convert};
-use smolrun::format::{VERSION_MAJOR, VERSION_MINOR};
+use smolconv::{Options, Progress, Weights, convert};
+use smolrun::format::{Dtype, VERSION_MAJOR, VERSION_MINOR};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = data(&format!("blobs/{VERSION_MAJOR}.{VERSION_MINOR}"));
     fs::create_dir(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     // What this version has and those before it have not: those stand for themselves.
-    let temp = TempDir::new();
-    Checkpoint::tiny(TensorDtype::Bf16).write(temp.path());
-    make(temp.path(), Mix::Q3.into(), &out.join("tied-q3"))?;
-    let (temp, rare) = (TempDir::new(), "embed_tokens_rare=q6".parse()?);
-    Checkpoint::untied(TensorDtype::Bf16).write(temp.path());
-    make(temp.path(), Weights { mix: Mix::Q3, keep: vec![rare] }, &out.join("untied-q3"))
+    for name in ["mlp-biased", "yarn-unturned"] {
+        make(&data("family").join(name), Weights::all(Dtype::Bf16), &out.join(name))?;
+    }
+    Ok(())
 }
 
 /// A blob of the checkpoint in `source`, and beside it what is read from it now.

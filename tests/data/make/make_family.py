@@ -4,7 +4,7 @@
     python3 tests/data/make/make_family.py        # needs torch and transformers
 
 Weights are bfloat16 numbers, computed with in float32 by the eager attention of transformers' own classes, which read
-the config.json that is written here. logits.safetensors holds `logits`, `[tokens, vocab_size]`, for tokens.json; of
+the config.json that is written here; of a model named v5-… it is written by transformers itself. logits.safetensors holds `logits`, `[tokens, vocab_size]`, for tokens.json; of
 SmolLM3 also `logits.N`, those of the model cut off after its first N layers.
 """
 
@@ -58,6 +58,13 @@ def smollm3(**more):
             "use_sliding_window": False, **more}
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LONGROPE = {
+    "rope_type": "longrope", "original_max_position_embeddings": 128, "short_factor": [1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0],
+    "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0],
+}
+
+
 # What a model must not agree with: the same one without what it is here to test.
 ROWS = {
     "smollm": (llama(tie_word_embeddings=True, rope_theta=10000.0, max_position_embeddings=2048), None),
@@ -83,6 +90,33 @@ ROWS = {
         smollm3(no_rope_layer_interval=2, use_sliding_window=True, sliding_window=24),
         {"use_sliding_window": False},
     ),
+    # From here on by what transformers 5 writes, and by what it reads of older files.
+    "v5-llama": (scaled(8.0), {"rope_scaling": None}),
+    "v5-mistral": (mistral(sliding_window=20), {"sliding_window": None}),
+    "v5-qwen2-window": (qwen2(tie_word_embeddings=False, use_sliding_window=True), {"use_sliding_window": False}),
+    "v5-qwen3-layers": (
+        qwen3(use_sliding_window=True, sliding_window=17, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+        {"use_sliding_window": False, "layer_types": None},
+    ),
+    "v5-smollm3": (
+        smollm3(no_rope_layer_interval=2, use_sliding_window=True, sliding_window=24), {"use_sliding_window": False},
+    ),
+    "v5-yarn": (llama(rope_scaling=YARN, rope_theta=10000.0), {"rope_scaling": None}),
+    "yarn-factor": (
+        qwen2(tie_word_embeddings=True, max_position_embeddings=32, rope_scaling={
+            "type": "yarn", "factor": 4.0, "attention_factor": 1.3, "beta_fast": 4, "beta_slow": 0.5, "truncate": False}),
+        {"rope_scaling": {**YARN, "attention_factor": 1.3}},
+    ),
+    "yarn-mscale": (
+        qwen3(rope_theta=20000.0, rope_scaling={**YARN, "factor": None, "mscale": 1.5, "mscale_all_dim": 0.5}),
+        {"rope_scaling": YARN},
+    ),
+    "yarn-unturned": (
+        smollm3(no_rope_layers=[1, 0, 1, 0, 1], rope_scaling={**YARN, "attention_factor": 1.25}),
+        {"rope_scaling": {**YARN, "attention_factor": 1.0}},
+    ),
+    "longrope": (llama(max_position_embeddings=512, rope_scaling=LONGROPE), {"rope_scaling": None}),
+    "mlp-biased": (llama(attention_bias=True, mlp_bias=True), None),
 }
 
 
@@ -149,6 +183,11 @@ def main():
             for layers in range(1, config["num_hidden_layers"] + 1):
                 reference[f"logits.{layers}"] = logits(load(config, directory, weights, layers))
         load(config, directory)
+        if name.startswith("v5-"):
+            AutoConfig.from_pretrained(directory).save_pretrained(directory)
+            saved = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory), attn_implementation="eager")
+            saved.load_state_dict(weights)
+            assert torch.equal(logits(saved.float().eval()), reference["logits"])
         save(model, directory, 3 if name == "llama2" else 1)
         save_file(reference, directory / "logits.safetensors")
         print(f"{name:20} logits {reference['logits'].abs().max():.1f}")

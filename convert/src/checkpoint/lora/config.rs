@@ -19,12 +19,14 @@ const KNOWN: &[&str] = &[
     "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
+    "fan_in_fan_out",
     "inference_mode",
     "init_lora_weights",
     "layers_pattern",
     "layers_to_transform",
     "loftq_config",
     "lora_alpha",
+    "lora_bias",
     "lora_dropout",
     "megatron_core",
     "modules_to_save",
@@ -37,8 +39,11 @@ const KNOWN: &[&str] = &[
     "runtime_config",
     "target_modules",
     "task_type",
+    "use_dora",
     "use_rslora",
 ];
+/// Which of the model's biases were trained: those that were are in the adapter's file.
+const BIASES: &[&str] = &["none", "all", "lora_only"];
 /// Ways to start training that leave the model's own matrices as they are.
 const PLAIN_STARTS: &[&str] = &["gaussian", "eva", "orthogonal", "mica"];
 
@@ -47,6 +52,10 @@ pub(super) struct AdapterConfig {
     r: usize,
     lora_alpha: f64,
     use_rslora: bool,
+    /// Whether the rows of each sum have lengths of their own.
+    pub use_dora: bool,
+    /// Whether each pair has a bias.
+    pub lora_bias: bool,
     rank_pattern: BTreeMap<String, usize>,
     alpha_pattern: BTreeMap<String, f64>,
     /// The ends of the names of the modules that have a pair; none where the file has a regular expression.
@@ -60,10 +69,13 @@ impl AdapterConfig {
     pub(super) fn read(fields: &Fields) -> Result<AdapterConfig> {
         check_kind(fields)?;
         let r = fields.required("r", "a positive integer")?;
+        let is_on = |field| Ok(fields.optional(field, "a bool")?.unwrap_or(false));
         let config = AdapterConfig {
             r,
             lora_alpha: fields.required("lora_alpha", "a number")?,
-            use_rslora: fields.optional("use_rslora", "a bool")?.unwrap_or(false),
+            use_rslora: is_on("use_rslora")?,
+            use_dora: is_on("use_dora")?,
+            lora_bias: is_on("lora_bias")?,
             rank_pattern: pattern(fields, "rank_pattern")?,
             alpha_pattern: pattern(fields, "alpha_pattern")?,
             target_modules: match fields.value("target_modules") {
@@ -124,8 +136,9 @@ fn check_kind(fields: &Fields) -> Result<()> {
     if peft_type != "LORA" {
         return Err(fields.wrong("peft_type", "\"LORA\"", format!("{peft_type:?}")));
     }
-    if let Some(bias) = fields.value("bias").filter(|&bias| bias != "none") {
-        return Err(fields.wrong("bias", "\"none\"", bias));
+    let is_known = |bias: &Value| bias.as_str().is_some_and(|bias| BIASES.contains(&bias));
+    if let Some(bias) = fields.value("bias").filter(|bias| !is_known(bias)) {
+        return Err(fields.wrong("bias", "\"none\", \"all\" or \"lora_only\"", bias));
     }
     match fields.value("init_lora_weights") {
         None | Some(Value::Bool(_)) => {}
@@ -135,7 +148,7 @@ fn check_kind(fields: &Fields) -> Result<()> {
             return Err(fields.wrong("init_lora_weights", expected, start));
         }
     }
-    // Whatever else is switched on may change any number: DoRA, other ways to merge, extra parameters.
+    // Whatever else is switched on may change any number: other ways to merge, extra parameters.
     match fields
         .names()
         .find(|name| !KNOWN.contains(name) && fields.value(name).is_some_and(|value| !is_off(value)))

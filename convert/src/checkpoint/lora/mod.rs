@@ -1,6 +1,7 @@
 //! A PEFT LoRA: what it adds to the tensors of a checkpoint, or puts in their place.
 //!
-//! `W + scale * B A` is computed in f32 where rows of `W` are packed; no merged checkpoint is ever held in memory.
+//! `W + scale * B A`, of a DoRA with rows of given lengths, is computed in f32 where rows of `W` are packed; no merged
+//! checkpoint is ever held in memory.
 
 mod config;
 
@@ -16,9 +17,12 @@ use crate::source::{Delta, Source, Tensor};
 const PREFIX: &str = "base_model.model.";
 /// The name of a module's matrix.
 const WEIGHT: &str = ".weight";
+/// The name of its bias.
+const BIAS: &str = ".bias";
+/// What belongs to a pair: A, B, the lengths of the sum's rows (DoRA), and B's bias.
+const LINEAR: &[&str] = &[".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector", ".lora_B.bias"];
 /// PEFT keeps an embedding's pair the other way round, as bare parameters.
-const LINEAR: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
-const EMBEDDING: [&str; 2] = [".lora_embedding_A", ".lora_embedding_B"];
+const EMBEDDING: &[&str] = &[".lora_embedding_A", ".lora_embedding_B"];
 /// The tensors that a tied model has one matrix for.
 const TIED: [&str; 2] = ["model.embed_tokens.weight", "lm_head.weight"];
 
@@ -36,13 +40,14 @@ pub(crate) fn apply(directory: &Path, source: &mut Source, tied: bool) -> Result
             Role::Saved(name) => saved.push((name, tensor.clone())),
             Role::Pair { module, place, embedding } => {
                 let pair = modules.entry(module).or_default();
-                (pair.embedding, pair.parts[place]) = (embedding, Some(tensor));
+                (pair.embedding, pair.parts[place]) = (pair.embedding || embedding, Some(tensor));
             }
         }
     }
     for (module, pair) in modules {
-        let delta = pair.read(&adapter, &config, &module)?;
-        source.deltas.insert(module + WEIGHT, delta);
+        let (weight, bias) = pair.read(&adapter, &config, &module)?;
+        source.deltas.extend(bias.map(|bias| (format!("{module}{BIAS}"), bias)));
+        source.deltas.insert(module + WEIGHT, weight);
     }
     config.check_targets(source)?;
     check_tied(&config, &adapter, &saved, tied)?;
@@ -74,24 +79,26 @@ impl Role {
             }
         }
         if name.contains("lora_") {
-            return Err(wrong("expected A and B of a LoRA, found another kind of tensor (DoRA is one such)"));
+            return Err(wrong("expected A and B of a LoRA or DoRA, found another kind of tensor"));
         }
-        let name = name.strip_suffix(WEIGHT).ok_or_else(|| wrong("expected a weight of the model"))?;
-        let module = name.strip_suffix(".base_layer").unwrap_or(name);
-        Ok(Role::Saved(module.to_owned() + WEIGHT))
+        let mut ends = [WEIGHT, BIAS].into_iter();
+        let found = ends.find_map(|end| Some((name.strip_suffix(end)?, end)));
+        let (module, end) = found.ok_or_else(|| wrong("expected a weight or a bias of the model"))?;
+        Ok(Role::Saved(module.strip_suffix(".base_layer").unwrap_or(module).to_owned() + end))
     }
 }
 
-/// `A` and `B` of one module.
+/// `A` and `B` of one module, and what belongs to them, in the order of [`LINEAR`].
 #[derive(Default)]
 struct Pair<'a> {
-    parts: [Option<&'a Tensor>; 2],
+    parts: [Option<&'a Tensor>; LINEAR.len()],
     embedding: bool,
 }
 
 impl Pair<'_> {
-    fn read(&self, adapter: &Source, config: &AdapterConfig, module: &str) -> Result<Delta> {
-        let [Some(a), Some(b)] = self.parts else {
+    /// What the pair adds to the module's matrix, and to its bias.
+    fn read(&self, adapter: &Source, config: &AdapterConfig, module: &str) -> Result<(Delta, Option<Delta>)> {
+        let [Some(a), Some(b), magnitudes, bias] = self.parts else {
             return Err(Error::tensor(module, "expected A and B of a LoRA, found only one of them"));
         };
         config.check_module(module)?;
@@ -102,11 +109,48 @@ impl Pair<'_> {
             return Err(Error::tensor(module, format!("expected A and B of rank {rank}, found {found}")));
         }
         let (a, b) = (read(adapter, a)?, read(adapter, b)?);
-        Ok(match self.embedding {
-            false => Delta::new(a, b, rank, scale),
+        if self.embedding {
+            if config.use_dora || magnitudes.or(bias).is_some() {
+                // A DoRA gives each of its columns a length, which no row tells.
+                let problem = "expected A and B alone of an embedding, found a DoRA or a bias";
+                return Err(Error::tensor(module, problem));
+            }
             // Of an embedding, a token is a column of A.
-            true => Delta::new(transposed(&b, height, rank), transposed(&a, rank, width), rank, scale),
-        })
+            let (a, b) = (transposed(&b, height, rank), transposed(&a, rank, width));
+            return Ok((Delta::new(a, b, rank, scale), None));
+        }
+        let vector = |field, is_on, tensor| vector(adapter, (field, is_on), tensor, (module, height));
+        let (weight, bias) = (Delta::new(a, b, rank, scale), vector("lora_bias", config.lora_bias, bias)?);
+        let weight = match vector("use_dora", config.use_dora, magnitudes)? {
+            Some(magnitudes) => weight.with_magnitudes(magnitudes),
+            None => weight,
+        };
+        Ok((weight, bias.map(|bias| Delta::of_vector(bias, scale))))
+    }
+}
+
+/// The numbers of `tensor`, one for each of a module's rows, which an adapter has if `field` of its config is on.
+fn vector(
+    adapter: &Source,
+    (field, is_on): (&str, bool),
+    tensor: Option<&Tensor>,
+    (module, rows): (&str, usize),
+) -> Result<Option<Vec<f32>>> {
+    match tensor {
+        None if is_on => {
+            let problem = format!("expected {rows} numbers more, as {field} is true, found none");
+            Err(Error::tensor(module, problem))
+        }
+        None => Ok(None),
+        Some(tensor) if !is_on => {
+            Err(Error::tensor(&tensor.name, format!("expected none, as {field} is false, found one")))
+        }
+        Some(tensor) if tensor.shape != [rows] || !tensor.dtype.is_weight() => {
+            let (dtype, shape) = (tensor.dtype, &tensor.shape);
+            let problem = format!("expected {rows} floats, found {dtype} of shape {shape:?}");
+            Err(Error::tensor(&tensor.name, problem))
+        }
+        Some(tensor) => read(adapter, tensor).map(Some),
     }
 }
 

@@ -49,7 +49,7 @@ impl Attention<'_> {
 
     /// `scores = softmax(scale scores)`
     fn normalize(&mut self, s: &mut Scratch, positions: usize) {
-        let (scale, group, window) = (self.config.attention_scale, self.config.heads_per_kv(), self.window());
+        let (scale, group, window) = (self.scale(), self.config.heads_per_kv(), self.window());
         let tasks = self.exec.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
         let (heads, pool) = self.heads();
         let head_len = group * padded(positions);

@@ -84,6 +84,14 @@ impl Attention<'_> {
         self.cache.store(self.exec, self.layer, self.position, self.rows, keys, values);
     }
 
+    /// The factor of the products of queries and keys.
+    fn scale(&self) -> f32 {
+        match self.config.no_rope_attention_scale {
+            Some(scale) if self.weights.flags.no_rope => scale,
+            _ => self.config.attention_scale,
+        }
+    }
+
     /// Positions that a token sees, its own included.
     fn window(&self) -> usize {
         match self.config.sliding_window {

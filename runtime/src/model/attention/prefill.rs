@@ -16,7 +16,7 @@ impl Attention<'_> {
     pub(super) fn prefill(&mut self, s: &mut Scratch) -> Result<()> {
         self.resize_for_tiles(s)?;
         let (rows, position, group) = (self.rows, self.position, self.config.heads_per_kv());
-        let (scale, len, window) = (self.config.attention_scale, self.tile_len(), self.window());
+        let (scale, len, window) = (self.scale(), self.tile_len(), self.window());
         let tiles = rows.div_ceil(TILE_TOKENS);
         let tasks = self.config.num_key_value_heads * tiles;
         let (heads, pool) = self.heads();
