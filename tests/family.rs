@@ -187,6 +187,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("qwen2", "rope_scaling", json!({"rope_type": "dynamic", "factor": 4.0}), r#"rope_scaling.rope_type: expected null, "default", "linear", "llama3", "yarn" or "longrope", found "dynamic""#),
         ("qwen2", "rope_scaling", yarn("factor", json!(4)), ""),
         ("qwen2", "rope_scaling", yarn("factor", json!(-4)), "rope_scaling.factor: expected a number above 0, found -4"),
+        ("qwen2", "rope_scaling", yarn("factor", json!(1e-300)), "rope_scaling: expected a scaling to finite frequencies, found"),
         ("qwen2", "rope_scaling", yarn("factor", json!(1e9)), "max_position_embeddings: expected 1 to 16777216, found 32000000000"),
         ("qwen2", "rope_scaling", json!({"type": "yarn"}), "rope_scaling.factor: expected a number above 0, found nothing"),
         ("qwen2", "rope_scaling", yarn("type", json!("linear")), "rope_scaling.type: expected rope_type, \"yarn\", found \"linear\""),

@@ -46,11 +46,14 @@ pub(crate) fn read(fields: &Fields, default_theta: f64, record: &Config) -> Resu
     if !(theta.is_finite() && (1.0..=1e30).contains(&theta)) {
         return Err(fields.wrong("rope_theta", "a number from 1 to 1e30", theta));
     }
-    let scaling = said.scaling.map_or(Scaling::None, |(_, scaling)| scaling);
+    let (place, scaling) = said.scaling.unwrap_or_else(|| (OBJECTS[0].to_owned(), Scaling::None));
     if theta == 1.0 && matches!(scaling, Scaling::Yarn(_)) {
         return Err(fields.wrong("rope_theta", "a number above 1", theta));
     }
     let inv_freq = scaling.inv_freq(theta, record.head_dim);
+    if let Some(frequency) = inv_freq.iter().find(|frequency| !frequency.is_finite()) {
+        return Err(fields.wrong(&place, "a scaling to finite frequencies", frequency));
+    }
     let positions = scaling.positions(record.max_position_embeddings);
     Ok(Rope { inv_freq, attention_factor: scaling.attention_factor(), positions })
 }
