@@ -1,9 +1,9 @@
-//! LongRoPE (Ding et al. 2024): each frequency has a divisor of its own, one for texts as long as the original context and
-//! another for longer ones.
+//! LongRoPE (Ding et al. 2024): each frequency has a divisor of its own, one for texts as long as the original context
+//! and another for longer ones.
 //!
-//! Transformers turns all of a text by the one or the other, depending on how long it is at the moment, so that what it
-//! computed of a text that grows past the original context no longer fits. A blob has one frequency for each pair: it
-//! takes those of the original context, and that context for its own.
+//! Transformers takes the one or the other by how long a text is at the moment, so that keys that it has kept no longer
+//! fit once a text grows past the original context. A blob has one frequency for each pair: it takes those of the
+//! original context, and that context for its own.
 
 use super::fields::RopeFields;
 use super::powers;

@@ -1,5 +1,5 @@
-//! The rotary embedding: everything that a config says about it, resolved to one frequency for each pair of features and
-//! one factor of their cosines and sines.
+//! The rotary embedding: everything that a config says about it, resolved to one frequency for each pair of features
+//! and one factor of their cosines and sines.
 
 mod fields;
 mod longrope;
@@ -29,7 +29,8 @@ pub(crate) struct Rope {
     pub positions: usize,
 }
 
-/// The rotary embedding of a model whose sizes are those of `record`. Kinds of scaling that are not known here are refused.
+/// The rotary embedding of a model whose sizes are those of `record`. Kinds of scaling that are not known here are
+/// refused.
 pub(crate) fn read(fields: &Fields, default_theta: f64, record: &Config) -> Result<Rope> {
     let mut said = Said { theta: fields.optional("rope_theta", "a number")?, scaling: None };
     for object in OBJECTS {
