@@ -15,7 +15,7 @@ use smolrun::format::Kind;
 use smolrun::{Model, SpecialTokens};
 
 /// GGUF's codes of the types that can be read.
-const TYPES: [(Dtype, u32); 11] = [
+const TYPES: [(Dtype, u32); 16] = [
     (Dtype::F32, 0),
     (Dtype::F16, 1),
     (Dtype::BF16, 30),
@@ -27,6 +27,11 @@ const TYPES: [(Dtype, u32); 11] = [
     (Dtype::Q4_K, 12),
     (Dtype::Q5_K, 13),
     (Dtype::Q6_K, 14),
+    (Dtype::Q2_K, 10),
+    (Dtype::Q3_K, 11),
+    (Dtype::IQ4_NL, 20),
+    (Dtype::IQ4_XS, 23),
+    (Dtype::MXFP4, 39),
 ];
 
 /// Blocks of a type, and the numbers that gguf-py reads from them.
@@ -89,6 +94,60 @@ fn a_gguf_file_gives_the_blob_of_its_checkpoint() {
         bytes[4] = 2; // the version before, which differs in nothing
         assert!(convert_bytes(&bytes).unwrap() == expected);
     }
+}
+
+/// Each architecture has keys under its own name, and its own tensors and order of rows.
+#[test]
+fn a_gguf_file_of_any_architecture_gives_the_blob_of_its_checkpoint() {
+    for architecture in ["llama", "qwen2", "qwen3", "smollm3"] {
+        let checkpoint = Checkpoint::of_architecture(architecture, TensorDtype::F32);
+        let expected = parts(&Blob::of(&checkpoint).build());
+        let gguf = Gguf::of(&checkpoint);
+        assert!(convert_bytes(&gguf.build()).unwrap() == expected, "{architecture}");
+        assert!(convert_bytes(&gguf.fused().build()).unwrap() == expected, "{architecture}, fused");
+    }
+}
+
+/// What may be missing from one architecture may not from another, and what one has, another must not.
+#[test]
+fn tensors_of_another_architecture_are_refused() {
+    let of = |architecture| Gguf::of(&Checkpoint::of_architecture(architecture, TensorDtype::F32));
+    let cases: [(&str, &str, &str); 5] = [
+        (
+            "qwen2",
+            "blk.0.attn_q.bias",
+            "tensor blk.0.attn_q.bias: expected a tensor of shape [32], found none",
+        ),
+        (
+            "qwen3",
+            "blk.1.attn_k_norm.weight",
+            "attn_k_norm.weight: expected a tensor of shape [16], found none",
+        ),
+        ("smollm3", "blk.0.attn_q.bias", "tensor blk.0.attn_k.bias: expected no tensor of this name"),
+        (
+            "smollm3",
+            "blk.1.attn_v.bias",
+            "tensor blk.1.attn_v.bias: expected a tensor of shape [16], found none",
+        ),
+        (
+            "smollm3",
+            "blk.0.attn_output.bias",
+            "tensor blk.1.attn_output.bias: expected no tensor of this name",
+        ),
+    ];
+    for (architecture, missing, expected) in cases {
+        let mut gguf = of(architecture);
+        gguf.tensors.retain(|tensor| tensor.name != missing);
+        let error = convert_bytes(&gguf.build()).unwrap_err();
+        assert!(error.contains(expected), "{architecture}: {error}");
+    }
+    let mut llama = of("llama");
+    llama.tensors.extend(of("qwen3").tensors.into_iter().filter(|tensor| {
+        tensor.name.contains("_norm.weight")
+            && (tensor.name.contains("q_norm") || tensor.name.contains("k_norm"))
+    }));
+    let error = convert_bytes(&llama.build()).unwrap_err();
+    assert!(error.contains("tensor blk.0.attn_k_norm.weight: expected no tensor of this name"), "{error}");
 }
 
 #[test]
@@ -198,6 +257,51 @@ fn rope_factors_divide_the_frequencies() {
     assert_eq!(frequencies(&scaled), expected);
 }
 
+/// llama.cpp takes a factor for one of linear scaling where the file does not say what it is, and 0 for none.
+#[test]
+fn linear_scaling_is_that_of_a_config() {
+    let with = |keys: &[(&str, Value)]| {
+        let mut gguf = Gguf::of(&Checkpoint::tiny(TensorDtype::F32));
+        keys.iter().for_each(|(key, value)| gguf.set(key, value.clone()));
+        convert_bytes(&gguf.build()).unwrap()
+    };
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    let plain = parts(&Blob::of(&checkpoint).build());
+    checkpoint.config["rope_scaling"] = json!({ "type": "linear", "factor": 6.0 });
+    let scaled = parts(&Blob::of(&checkpoint).build());
+    assert!(plain != scaled);
+    let (factor, linear) =
+        ("llama.rope.scaling.factor", ("llama.rope.scaling.type", Value::Text("linear".into())));
+    assert!(with(&[(factor, Value::F32(6.0)), linear.clone()]) == scaled);
+    assert!(with(&[(factor, Value::U32(6))]) == scaled);
+    assert!(with(&[("llama.rope.scale_linear", Value::F32(6.0))]) == scaled);
+    assert!(with(&[(factor, Value::F32(0.0)), linear]) == plain);
+}
+
+#[test]
+fn yarn_is_that_of_a_config() {
+    let mut checkpoint = Checkpoint::of_architecture("qwen2", TensorDtype::F32);
+    let mut gguf = Gguf::of(&checkpoint);
+    let keys = [
+        ("type", Value::Text("yarn".into())),
+        ("factor", Value::F32(4.0)),
+        ("original_context_length", Value::U32(32)),
+    ];
+    keys.into_iter().for_each(|(key, value)| gguf.set(&format!("qwen2.rope.scaling.{key}"), value));
+    checkpoint.config["rope_scaling"] =
+        json!({ "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32 });
+    assert!(convert_bytes(&gguf.build()).unwrap() == parts(&Blob::of(&checkpoint).build()));
+    for (key, field, number) in [
+        ("yarn_beta_fast", "beta_fast", 16.0f32),
+        ("yarn_beta_slow", "beta_slow", 0.5),
+        ("yarn_attn_factor", "attention_factor", 1.25),
+    ] {
+        gguf.set(&format!("qwen2.rope.scaling.{key}"), Value::F32(number));
+        checkpoint.config["rope_scaling"][field] = json!(number);
+        assert!(convert_bytes(&gguf.build()).unwrap() == parts(&Blob::of(&checkpoint).build()), "{key}");
+    }
+}
+
 /// Changes one thing in a good file, and says what has to be said about it.
 type Case = (&'static str, fn(&mut Gguf));
 
@@ -224,14 +328,16 @@ const TYPE: &str = "tokenizer.ggml.token_type";
 #[rustfmt::skip] // one line per case
 const BROKEN: &[Case] = &[
     ("general.architecture: expected a value, found nothing", |g| g.remove("general.architecture")),
-    ("general.architecture: expected \"llama\", found \"mamba\"", |g| text(g, "general.architecture", "mamba")),
+    ("general.architecture: expected one of \"llama\", \"qwen2\", \"qwen3\", \"smollm3\", found \"mamba\"", |g| text(g, "general.architecture", "mamba")),
     ("general.architecture: expected a string, found 7", |g| u32(g, "general.architecture", 7)),
     ("general.alignment: expected a power of two up to 65536, found 0", |g| u32(g, "general.alignment", 0)),
     ("general.alignment: expected a power of two up to 65536, found 48", |g| u32(g, "general.alignment", 48)),
     ("general.alignment: expected a power of two up to 65536, found 2147483648", |g| u32(g, "general.alignment", 1 << 31)),
     ("general.alignment: expected an integer from 0 on, found a string", |g| text(g, "general.alignment", "32")),
     ("general.alignment: expected an integer from 0 on, found -1", |g| g.set("general.alignment", Value::Raw(5, vec![255; 4]))),
-    ("split.count: expected a file that is not split, found 3 parts", |g| g.set("split.count", Value::Raw(2, vec![3, 0]))),
+    ("split.no: expected a value, found nothing", |g| g.set("split.count", Value::Raw(2, vec![3, 0]))),
+    ("model.gguf: expected a file called *-00002-of-00003.gguf by its split.no and split.count, found this", |g| { u32(g, "split.count", 3); u32(g, "split.no", 1); }),
+    ("smollm3.embedding_length: expected a value, found nothing", |g| text(g, "general.architecture", "smollm3")),
     ("llama.block_count: expected it once, found it twice", |g| g.keys.push(("llama.block_count".into(), Value::U32(2)))),
     ("metadata key 20: expected a name, found an empty one", |g| g.keys.push((String::new(), Value::U32(2)))),
     ("metadata key 20: expected at most 65535 bytes, found 65536", |g| g.keys.push(("k".repeat(65536), Value::U32(2)))),
@@ -257,8 +363,18 @@ const BROKEN: &[Case] = &[
     ("llama.attention.value_length: expected the width of a head, 16, found 8", |g| u32(g, "llama.attention.value_length", 8)),
     ("llama.rope.dimension_count: expected the width of a head, 16, found 4", |g| u32(g, "llama.rope.dimension_count", 4)),
     ("llama.rope.freq_base: expected a number from 1 to 1e30, found NaN", |g| g.set("llama.rope.freq_base", Value::F32(f32::NAN))),
-    ("llama.rope.scaling.type: expected \"none\", found \"yarn\"", |g| text(g, "llama.rope.scaling.type", "yarn")),
-    ("llama.rope.scaling.factor: expected 1, found 8", |g| g.set("llama.rope.scaling.factor", Value::F32(8.0))),
+    ("llama.rope.scaling.type: expected \"none\", \"linear\" or \"yarn\", found \"longrope\"", |g| text(g, "llama.rope.scaling.type", "longrope")),
+    ("llama.rope.scaling.factor: expected 1, as rope.scaling.type is \"none\", found 8", |g| { text(g, "llama.rope.scaling.type", "none"); g.set("llama.rope.scaling.factor", Value::F32(8.0)); }),
+    ("llama.rope.scaling.factor: expected a number above 0, found -8", |g| g.set("llama.rope.scaling.factor", Value::F32(-8.0))),
+    ("llama.rope.scale_linear: expected a number above 0, found NaN", |g| g.set("llama.rope.scale_linear", Value::F32(f32::NAN))),
+    ("llama.rope.scaling.yarn_beta_fast: expected none, as rope.scaling.type is not \"yarn\", found one", |g| g.set("llama.rope.scaling.yarn_beta_fast", Value::F32(32.0))),
+    ("llama.rope.scaling.yarn_beta_slow: expected a number above 0, found 0", |g| { text(g, "llama.rope.scaling.type", "yarn"); g.set("llama.rope.scaling.yarn_beta_slow", Value::F32(0.0)); }),
+    ("llama.rope.scaling.original_context_length: expected a positive integer, found 0", |g| { text(g, "llama.rope.scaling.type", "yarn"); u32(g, "llama.rope.scaling.original_context_length", 0); }),
+    ("llama.rope.freq_base: expected a number above 1, found 1", |g| { text(g, "llama.rope.scaling.type", "yarn"); g.set("llama.rope.freq_base", Value::F32(1.0)); }),
+    ("llama.rope.freq_base: expected a base and a scaling to finite frequencies, found inf", |g| g.set("llama.rope.scaling.factor", Value::F32(1e-45))),
+    ("llama.rope.scaling.attn_factor: expected no key of this name, found one", |g| g.set("llama.rope.scaling.attn_factor", Value::F32(1.0))),
+    ("llama.rope.scaling.factor: expected a number, found a string", |g| text(g, "llama.rope.scaling.factor", "8")),
+    ("tensor rope_freqs.weight: expected no such tensor beside other scaling, found one", |g| { u32(g, "llama.rope.scaling.factor", 8); let mut more = g.tensor(NORM).clone(); more.name = "rope_freqs.weight".into(); g.tensors.push(more); }),
     ("llama.expert_count: expected 0, found 8", |g| u32(g, "llama.expert_count", 8)),
     ("llama.attention.sliding_window: expected no key of this name, found one", |g| u32(g, "llama.attention.sliding_window", 8)),
     ("llama.attention.layer_norm_rms_epsilon: expected a finite number above 0, found inf", |g| g.set("llama.attention.layer_norm_rms_epsilon", Value::F32(f32::INFINITY))),
@@ -290,7 +406,7 @@ const BROKEN: &[Case] = &[
     ("tensor output_norm.weight: expected a dimension from 1 to 2^63 - 1, found 18446744073709551615", |g| g.tensor(NORM).dims = vec![u64::MAX]),
     ("tensor output_norm.weight: expected fewer than 2^64 bytes", |g| g.tensor(NORM).dims = vec![1 << 40, 1 << 40]),
     ("tensor output_norm.weight: 17592186044416 bytes at offset", |g| g.tensor(NORM).dims = vec![1 << 42]),
-    ("tensor output_norm.weight: type: expected one of F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16, found IQ4_XS", |g| g.tensor(NORM).kind = 23),
+    ("tensor output_norm.weight: type: expected one of F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4, found IQ2_XS", |g| g.tensor(NORM).kind = 17),
     ("found the unknown type 99", |g| g.tensor(NORM).kind = 99),
     ("tensor output_norm.weight: expected rows of whole blocks of 32, found rows of 24", |g| g.tensor(NORM).kind = 8),
     ("tensor output_norm.weight: expected offset", |g| g.tensor(NORM).offset = Some(0)),

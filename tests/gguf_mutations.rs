@@ -1,5 +1,5 @@
-//! The reader of GGUF files over random mutations of a small one: no panic, no allocation that the file does not
-//! account for, no endless loop.
+//! The reader of GGUF files over random mutations of small ones, one of each architecture, with each type, whole and in
+//! parts: no panic, no allocation that the file does not account for, no endless loop.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -47,16 +47,123 @@ const INTERESTING: [u64; 16] = [
     u64::MAX,
 ];
 
+/// Quantized types by their codes, with the numbers and bytes of a block: those that fit rows of 32, then the others.
+const TYPES: [(u32, usize, usize); 13] = [
+    (2, 32, 18),
+    (3, 32, 20),
+    (6, 32, 22),
+    (7, 32, 24),
+    (8, 32, 34),
+    (20, 32, 18),
+    (39, 32, 17),
+    (10, 256, 84),
+    (11, 256, 110),
+    (12, 256, 144),
+    (13, 256, 176),
+    (14, 256, 210),
+    (23, 256, 136),
+];
+
+/// A small model, whole or in parts.
+struct Base {
+    /// The names and the bytes of its files.
+    files: Vec<(&'static str, Vec<u8>)>,
+    /// Bytes of each before its tensors' numbers.
+    header_lens: Vec<usize>,
+}
+
+impl Base {
+    fn new(names: &[&'static str], parts: &[Gguf]) -> Base {
+        let files: Vec<_> = names.iter().copied().zip(parts.iter().map(Gguf::build)).collect();
+        let header_len = |(part, (_, bytes)): (&Gguf, &(_, Vec<u8>))| {
+            let last = part.tensors.last().expect("each part has a tensor").name.as_bytes();
+            bytes.windows(last.len()).rposition(|window| window == last).expect("it is there") + 64
+        };
+        let header_lens = parts.iter().zip(&files).map(header_len).collect();
+        Base { files, header_lens }
+    }
+
+    /// Writes the files, one of them with mutations.
+    fn write(&self, temp: &TempDir, random: &mut Random) {
+        let changed = random.below(self.files.len());
+        for (index, (name, bytes)) in self.files.iter().enumerate() {
+            let mut bytes = bytes.clone();
+            if index == changed {
+                (0..1 + random.below(3)).for_each(|_| mutate(&mut bytes, self.header_lens[index], random));
+            }
+            fs::write(temp.join(name), bytes).unwrap();
+        }
+    }
+
+    /// The one of each seed, by its remainder. That with all types is ten times as large as others.
+    fn all() -> [Base; 16] {
+        let of = |architecture| {
+            let checkpoint = common::Checkpoint::of_architecture(architecture, TensorDtype::F32);
+            let mut gguf = Gguf::of(&checkpoint);
+            gguf.set(&format!("{architecture}.rope.scaling.type"), Value::Text("yarn".into()));
+            gguf.set(&format!("{architecture}.rope.scaling.factor"), Value::F32(4.0));
+            gguf.set(&format!("{architecture}.rope.scaling.yarn_beta_fast"), Value::F32(16.0));
+            Base::new(&["model.gguf"], &[gguf])
+        };
+        let parts =
+            || Base::new(&PARTS, &Gguf::of(&common::Checkpoint::tiny(TensorDtype::F32)).split(&[8, 12]));
+        std::array::from_fn(|index| match index {
+            0 => Base::new(&["model.gguf"], &[with_types()]),
+            1..5 => parts(),
+            5..7 => of("qwen2"),
+            7..9 => of("qwen3"),
+            9..11 => of("smollm3"),
+            _ => Base::new(&["model.gguf"], &[with_all_metadata()]),
+        })
+    }
+}
+
+/// What the parts of a model are called.
+const PARTS: [&str; 2] = ["model-00001-of-00002.gguf", "model-00002-of-00002.gguf"];
+
+/// A model with a tensor of each type. Zeroes are numbers that all of them have.
+fn with_types() -> Gguf {
+    let mut checkpoint = common::Checkpoint::tiny(TensorDtype::F32);
+    for (field, width) in [("hidden_size", 256), ("intermediate_size", 32)] {
+        checkpoint.config[field] = width.into();
+    }
+    let width = |&old: &usize| match old {
+        24 => 256,
+        20 => 32,
+        other => other,
+    };
+    let names: Vec<String> = checkpoint.tensors.keys().cloned().collect();
+    for name in names {
+        let shape: Vec<usize> = checkpoint.tensor(&name).shape.iter().map(width).collect();
+        checkpoint.add(&name, TensorDtype::F32, &shape);
+    }
+    let mut gguf = Gguf::of(&checkpoint);
+    let (mut small, mut large) = (TYPES[..7].iter().rev().cycle(), TYPES.iter().rev().cycle());
+    for tensor in gguf.tensors.iter_mut().filter(|tensor| tensor.dims.len() == 2) {
+        let types = if tensor.dims[0] == 256 { &mut large } else { &mut small };
+        let (kind, numbers, bytes) = types.next().expect("a cycle has no end");
+        tensor.kind = *kind;
+        tensor.bytes = vec![0; tensor.dims.iter().product::<u64>() as usize / numbers * bytes];
+    }
+    gguf
+}
+
 /// A small file with metadata of every kind.
-fn file() -> Vec<u8> {
+fn with_all_metadata() -> Gguf {
     let mut gguf = Gguf::of(&common::Checkpoint::untied(TensorDtype::F32));
     gguf.set("tokenizer.chat_template", Value::Text("{{ messages }}".into()));
     gguf.set("general.alignment", Value::U32(32));
     gguf.set("x.floats", Value::F32s(vec![1.0, 2.0]));
     gguf.set("x.flag", Value::Bool(true));
     gguf.set("llama.expert_count", Value::U32(0));
-    gguf.set("llama.rope.scaling.type", Value::Text("none".into()));
-    gguf.build()
+    gguf.set("llama.rope.scaling.type", Value::Text("linear".into()));
+    gguf.set("llama.rope.scaling.factor", Value::F32(1.0));
+    let mut factors = gguf.tensor("output_norm.weight").clone();
+    factors.name = "rope_freqs.weight".into();
+    (factors.dims, factors.bytes) =
+        (vec![8], [1.0f32, 1.0, 1.5, 2.0, 8.0, 8.0, 8.0, 8.0].map(f32::to_le_bytes).concat());
+    gguf.tensors.push(factors);
+    gguf
 }
 
 /// Most changes are to the header: what follows it is numbers, of which almost any will do.
@@ -124,24 +231,19 @@ fn exercise(options: &Options, compiles: bool) -> smolconv::Result<()> {
 #[test]
 fn no_mutation_of_a_gguf_file_does_harm() {
     let mutations = std::env::var("SMOL_MUTATIONS").map_or(MUTATIONS, |number| number.parse().unwrap());
-    let (whole, temp) = (file(), TempDir::new());
-    let tensors_end = b"token_embd.weight";
-    let header_len = whole.windows(tensors_end.len()).rposition(|window| window == tensors_end).unwrap() + 64;
-    let options = Options::new(temp.join("model.gguf"), temp.join("out.bin"));
+    let (bases, temp) = (Base::all(), TempDir::new());
     let before = Memory::now();
     let (mut failures, mut converted) = (Vec::new(), 0u64);
     let hook = take_hook();
     set_hook(Box::new(|_| ())); // the seed says it all
     for seed in 0..mutations {
-        let (mut bytes, mut random) = (whole.clone(), Random(seed));
-        for _ in 0..1 + random.below(3) {
-            mutate(&mut bytes, header_len, &mut random);
-        }
-        fs::write(&options.source, &bytes).unwrap();
-        drop(bytes);
+        let (base, mut random) = (&bases[seed as usize % bases.len()], Random(seed));
+        let options =
+            Options::new(temp.join(base.files[random.below(base.files.len())].0), temp.join("out.bin"));
+        base.write(&temp, &mut random);
         let began = Instant::now();
         Memory::begin();
-        match catch_unwind(AssertUnwindSafe(|| exercise(&options, seed.is_multiple_of(64)))) {
+        match catch_unwind(AssertUnwindSafe(|| exercise(&options, seed.is_multiple_of(63)))) {
             Ok(outcome) => converted += u64::from(outcome.is_ok()),
             Err(_) => failures.push(format!("seed {seed}: panic")),
         }

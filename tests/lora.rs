@@ -96,6 +96,18 @@ fn a_merge_equals_pefts() {
 }
 
 #[test]
+fn a_gguf_file_with_one_tensor_for_q_k_and_v_takes_no_lora_for_them() {
+    let temp = TempDir::new();
+    let path = temp.join("model.gguf");
+    fs::write(&path, Gguf::of(&base()).fused().build()).unwrap();
+    let error = merged(&path, &data("lora/plain")).unwrap_err();
+    assert!(
+        error.contains("attn_qkv.weight: expected a tensor each for q, k and v to add a LoRA to"),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_program_merges_and_names_the_adapter() {
     let temp = TempDir::new();
     base().write(&temp.join("model"));

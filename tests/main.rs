@@ -16,6 +16,8 @@ mod family;
 mod fast;
 mod generation;
 mod gguf;
+mod gguf_family;
+mod gguf_split;
 mod import_graph;
 mod info;
 mod limits;

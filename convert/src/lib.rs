@@ -12,6 +12,7 @@ mod inputs;
 pub mod inspect;
 pub mod json;
 pub mod options;
+pub mod parts;
 pub mod progress;
 pub mod quantize;
 pub mod registry;

@@ -10,7 +10,8 @@ use smolrun::format::{Dtype, Kind};
 /// What to convert, and where to.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A `.safetensors` file, an index of several, the directory that holds them, or a GGUF file.
+    /// A `.safetensors` file, an index of several, the directory that holds them, or a GGUF file or any
+    /// part of one.
     pub source: PathBuf,
     /// The blob.
     pub out: PathBuf,

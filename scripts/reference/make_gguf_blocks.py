@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make tests/data/gguf/blocks.safetensors: blocks of every GGUF type that smolconv reads, and what gguf-py makes of them.
 
-usage: make_gguf_blocks.py OUT.safetensors        needs: gguf 0.17.1, numpy, safetensors
+usage: make_gguf_blocks.py OUT.safetensors        needs: gguf 0.19.0, numpy, safetensors
 
 For each type NAME, `NAME.bytes` are blocks, and `NAME.values` their numbers as f32. The first blocks are edge cases in
 every combination: scales that are zero, negative zero, subnormal, the largest, infinite and NaN; all other bits clear,
@@ -18,6 +18,8 @@ TYPES = [
     ("F32", 4, [], 64), ("F16", 2, [0], 64), ("BF16", 2, [], 64),
     ("Q4_0", 18, [0], 16), ("Q4_1", 20, [0, 2], 16), ("Q5_0", 22, [0], 16), ("Q5_1", 24, [0, 2], 16),
     ("Q8_0", 34, [0], 16), ("Q4_K", 144, [0, 2], 4), ("Q5_K", 176, [0, 2], 4), ("Q6_K", 210, [208], 4),
+    ("Q2_K", 84, [80, 82], 4), ("Q3_K", 110, [108], 4), ("IQ4_NL", 18, [0], 16), ("IQ4_XS", 136, [0], 4),
+    ("MXFP4", 17, [], 16),
 ]
 SCALES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0x7C00, 0x7E00]
 FILLS = [0x00, 0xFF, 0xA5]
@@ -32,19 +34,21 @@ def edge_blocks(size, scale_places):
             yield block
 
 
-def random_blocks(size, scale_places, count, rng):
+def random_blocks(name, size, scale_places, count, rng):
     yield from rng.integers(0, 256, (count, size), np.uint8)
     for block in rng.integers(0, 256, (count, size), np.uint8):
         for place in scale_places:
             scale = np.float16(rng.normal() * 0.01)
             block[place:place + 2] = np.frombuffer(scale.tobytes(), np.uint8)
+        if name == "MXFP4":
+            block[0] = 127 - rng.integers(4, 12)  # of a power of two
         yield block
 
 
 def main(out):
     rng, tensors = np.random.default_rng(5), {}
     for name, size, scale_places, count in TYPES:
-        blocks = np.array([*edge_blocks(size, scale_places), *random_blocks(size, scale_places, count, rng)])
+        blocks = np.array([*edge_blocks(size, scale_places), *random_blocks(name, size, scale_places, count, rng)])
         with np.errstate(all="ignore"):
             values = quants.dequantize(blocks, GGMLQuantizationType[name])
         tensors[f"{name}.bytes"] = np.ascontiguousarray(blocks)

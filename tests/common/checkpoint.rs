@@ -87,6 +87,35 @@ impl Checkpoint {
         checkpoint
     }
 
+    /// As [`Checkpoint::tiny`], of the architecture `model_type`, with the tensors that it has beyond Llama's. SmolLM3 has
+    /// biases, as it may.
+    pub fn of_architecture(model_type: &str, dtype: TensorDtype) -> Checkpoint {
+        let mut checkpoint = Checkpoint::tiny(dtype);
+        let class = match model_type {
+            "qwen2" => "Qwen2ForCausalLM",
+            "qwen3" => "Qwen3ForCausalLM",
+            "smollm3" => "SmolLM3ForCausalLM",
+            _ => "LlamaForCausalLM",
+        };
+        checkpoint.config["model_type"] = json!(model_type);
+        checkpoint.config["architectures"] = json!([class]);
+        checkpoint.config["attention_bias"] = json!(model_type == "smollm3");
+        let extras: &[(&str, usize)] = match model_type {
+            "qwen2" => &[("q_proj.bias", 32), ("k_proj.bias", 16), ("v_proj.bias", 16)],
+            "qwen3" => &[("q_norm.weight", 16), ("k_norm.weight", 16)],
+            "smollm3" => {
+                &[("q_proj.bias", 32), ("k_proj.bias", 16), ("v_proj.bias", 16), ("o_proj.bias", 24)]
+            }
+            _ => &[],
+        };
+        for layer in 0..2 {
+            for (name, width) in extras {
+                checkpoint.add(&format!("model.layers.{layer}.self_attn.{name}"), dtype, &[*width]);
+            }
+        }
+        checkpoint
+    }
+
     /// Gives the checkpoint another tokenizer, of `vocab_size` tokens, and an embedding to match.
     pub fn use_tokenizer(&mut self, tokenizer: Value, vocab_size: usize) {
         self.tokenizer = tokenizer;

@@ -53,12 +53,14 @@ pub struct Gguf {
 }
 
 /// What a checkpoint's tensors are called in a GGUF file, without the layer.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 14] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
     ("post_attention_layernorm", "ffn_norm"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
@@ -73,10 +75,11 @@ impl Gguf {
     pub fn of(checkpoint: &Checkpoint) -> Gguf {
         let mut gguf = Gguf { keys: config_keys(&checkpoint.config), tensors: Vec::new(), alignment: 32 };
         gguf.keys.extend(tokenizer_keys(&checkpoint.tokenizer));
+        let interleaves = matches!(model_type(&checkpoint.config), "llama" | "smollm3");
         for (name, tensor) in &checkpoint.tensors {
             let mut rows: Vec<&[f32]> =
                 tensor.values.chunks(tensor.shape.get(1).copied().unwrap_or(1)).collect();
-            if name.contains("q_proj") || name.contains("k_proj") {
+            if interleaves && (name.contains("q_proj") || name.contains("k_proj")) {
                 let head_dim = checkpoint.config["head_dim"].as_u64().expect("a head has a width") as usize;
                 rows = rows.chunks(head_dim).flat_map(interleaved).collect();
             }
@@ -107,6 +110,45 @@ impl Gguf {
     /// The tensor `name`.
     pub fn tensor(&mut self, name: &str) -> &mut GgufTensor {
         self.tensors.iter_mut().find(|tensor| tensor.name == name).expect("the file has this tensor")
+    }
+
+    /// The same with one tensor for q, k and v of each layer.
+    pub fn fused(&self) -> Gguf {
+        let mut gguf = self.clone();
+        let end = |name: &str, letter: char| {
+            ["weight", "bias"].iter().any(|kind| name.ends_with(&format!(".attn_{letter}.{kind}")))
+        };
+        let [q, k, v] = ['q', 'k', 'v'].map(|letter| {
+            self.tensors.iter().filter(|tensor| end(&tensor.name, letter)).cloned().collect::<Vec<_>>()
+        });
+        gguf.tensors.retain(|tensor| !['q', 'k', 'v'].iter().any(|&letter| end(&tensor.name, letter)));
+        for ((mut whole, k), v) in q.into_iter().zip(k).zip(v) {
+            whole.name = whole.name.replace("attn_q", "attn_qkv");
+            for part in [k, v] {
+                *whole.dims.last_mut().expect("a dimension") += part.dims.last().expect("a dimension");
+                whole.bytes.extend(part.bytes);
+            }
+            gguf.tensors.push(whole);
+        }
+        gguf
+    }
+
+    /// The parts of a file with so many tensors each, of which the first has the metadata.
+    pub fn split(&self, tensors: &[usize]) -> Vec<Gguf> {
+        let mut rest = self.tensors.as_slice();
+        let mut parts = Vec::new();
+        for (number, &count) in tensors.iter().enumerate() {
+            let (mine, others) = rest.split_at(count);
+            rest = others;
+            let keys = if number == 0 { self.keys.clone() } else { Vec::new() };
+            let mut part = Gguf { keys, tensors: mine.to_vec(), alignment: self.alignment };
+            part.set("split.no", Value::Raw(2, (number as u16).to_le_bytes().into()));
+            part.set("split.count", Value::Raw(2, (tensors.len() as u16).to_le_bytes().into()));
+            part.set("split.tensors.count", Value::Raw(5, (self.tensors.len() as i32).to_le_bytes().into()));
+            parts.push(part);
+        }
+        assert!(rest.is_empty(), "every tensor is in a part");
+        parts
     }
 
     /// The file.
@@ -174,36 +216,41 @@ fn interleaved<'a>(head: &[&'a [f32]]) -> Vec<&'a [f32]> {
 }
 
 fn gguf_name(name: &str) -> String {
-    let name = name.strip_suffix(".weight").expect("every tensor is a weight");
+    let (name, kind) = name.rsplit_once('.').expect("a weight or a bias");
     let name = name.strip_prefix("model.").unwrap_or(name);
     let short = |name: &str| NAMES.iter().find(|(theirs, _)| *theirs == name).expect("a known name").1;
     match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
-        Some((layer, name)) => format!("blk.{layer}.{}.weight", short(name)),
-        None => format!("{}.weight", short(name)),
+        Some((layer, name)) => format!("blk.{layer}.{}.{kind}", short(name)),
+        None => format!("{}.{kind}", short(name)),
     }
 }
 
+fn model_type(config: &Json) -> &str {
+    config["model_type"].as_str().expect("a string")
+}
+
 fn config_keys(config: &Json) -> Vec<(String, Value)> {
+    let architecture = model_type(config);
     let number = |field: &str| Value::U32(config[field].as_u64().expect("a number") as u32);
     let float = |field: &str| Value::F32(config[field].as_f64().expect("a number") as f32);
     let keys = [
-        ("general.architecture", Value::Text("llama".into())),
-        ("llama.vocab_size", number("vocab_size")),
-        ("llama.context_length", number("max_position_embeddings")),
-        ("llama.embedding_length", number("hidden_size")),
-        ("llama.block_count", number("num_hidden_layers")),
-        ("llama.feed_forward_length", number("intermediate_size")),
-        ("llama.attention.head_count", number("num_attention_heads")),
-        ("llama.attention.head_count_kv", number("num_key_value_heads")),
-        ("llama.attention.key_length", number("head_dim")),
-        ("llama.attention.value_length", number("head_dim")),
-        ("llama.rope.dimension_count", number("head_dim")),
-        ("llama.rope.freq_base", float("rope_theta")),
-        ("llama.attention.layer_norm_rms_epsilon", float("rms_norm_eps")),
+        ("general.architecture", Value::Text(architecture.into())),
+        ("*.vocab_size", number("vocab_size")),
+        ("*.context_length", number("max_position_embeddings")),
+        ("*.embedding_length", number("hidden_size")),
+        ("*.block_count", number("num_hidden_layers")),
+        ("*.feed_forward_length", number("intermediate_size")),
+        ("*.attention.head_count", number("num_attention_heads")),
+        ("*.attention.head_count_kv", number("num_key_value_heads")),
+        ("*.attention.key_length", number("head_dim")),
+        ("*.attention.value_length", number("head_dim")),
+        ("*.rope.dimension_count", number("head_dim")),
+        ("*.rope.freq_base", float("rope_theta")),
+        ("*.attention.layer_norm_rms_epsilon", float("rms_norm_eps")),
         ("tokenizer.ggml.bos_token_id", number("bos_token_id")),
         ("tokenizer.ggml.eos_token_id", number("eos_token_id")),
     ];
-    keys.map(|(key, value)| (key.to_owned(), value)).into()
+    keys.map(|(key, value)| (key.replace('*', architecture), value)).into()
 }
 
 fn tokenizer_keys(tokenizer: &Json) -> Vec<(String, Value)> {

@@ -12,6 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use smolconv::Mix;
+use smolconv::parts::PartName;
 use smolrun::Model;
 use smolrun::format::MAGIC;
 
@@ -86,11 +87,11 @@ fn begins_as_checkpoint(file: &Path) -> bool {
     !start.starts_with(&MAGIC) && (start.starts_with(b"GGUF") || &start[8..] == b"{\"" || is_json)
 }
 
-/// The last part of `path`, without the end of a file's name.
+/// The last part of `path`, without the end of a file's name, and of a file in parts without its number.
 fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let ends = [".bin", ".gguf", ".safetensors.index.json", ".safetensors"];
     let text = OsStr::to_string_lossy(name);
     let stem = ends.iter().find_map(|end| text.strip_suffix(end)).filter(|stem| !stem.is_empty());
-    stem.unwrap_or(&text).to_owned()
+    PartName::of(&text).map(|part| part.stem).or(stem).unwrap_or(&text).to_owned()
 }

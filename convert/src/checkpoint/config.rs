@@ -159,7 +159,7 @@ fn hyperparameters(family: Family, fields: &Fields) -> Result<Config> {
 
 /// A factor of cosines and sines is one of queries and of keys, and so twice one of their products, in the layers that
 /// turn them.
-fn scale_attention(config: &mut Config, layers: &[LayerFlags], factor: f32) {
+pub(super) fn scale_attention(config: &mut Config, layers: &[LayerFlags], factor: f32) {
     let plain = config.attention_scale;
     config.attention_scale = (f64::from(plain) * f64::from(factor).powi(2)) as f32;
     let differs = config.attention_scale != plain && layers.iter().any(|layer| layer.no_rope);

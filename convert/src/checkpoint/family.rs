@@ -31,6 +31,8 @@ pub(crate) enum Family {
 
 impl Family {
     const ALL: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::SmolLm3];
+    /// Those that a GGUF file may name. Mistral's are called Llama's there.
+    pub(crate) const IN_GGUF: [Family; 4] = [Family::Llama, Family::Qwen2, Family::Qwen3, Family::SmolLm3];
 
     /// The architecture that `model_type` and `architectures` name.
     pub(crate) fn read(fields: &Fields) -> Result<Family> {
@@ -104,6 +106,22 @@ impl Family {
             Family::Qwen2 => Extras { qkv_bias: true, ..none },
             Family::Qwen3 => Extras { qk_norm: true, ..attention },
         })
+    }
+
+    /// What each of `count` layers does in a GGUF file, which says nothing of it: no layer has a window.
+    pub(crate) fn gguf_layers(self, count: usize) -> Vec<LayerFlags> {
+        let no_rope = |layer: usize| self == Family::SmolLm3 && layer.is_multiple_of(NO_ROPE_LAYER_INTERVAL);
+        (1..=count).map(|layer| LayerFlags { no_rope: no_rope(layer), sliding: false }).collect()
+    }
+
+    /// The tensors that a GGUF file has beyond those of the first Llama, where `found` are its biases.
+    pub(crate) fn gguf_extras(self, found: Extras) -> Extras {
+        Extras {
+            qkv_bias: found.qkv_bias || self == Family::Qwen2,
+            qk_norm: self == Family::Qwen3,
+            interleaved: matches!(self, Family::Llama | Family::SmolLm3),
+            ..found
+        }
     }
 
     /// The window of the layers that have one, and what each of `count` layers does.

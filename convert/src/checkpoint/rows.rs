@@ -28,6 +28,14 @@ impl Rows {
     fn read_rows(&mut self, source: &Source, from: PanelRows, values: &mut [f32]) -> Result<()> {
         let PanelRows { part, first, .. } = from;
         let columns = part.columns();
+        if columns == 1 {
+            // A vector, of which no row need begin a block.
+            let mut stored = vec![0.0; part.tensor.shape[0]];
+            self.read(source, part.tensor, 0, &mut stored)?;
+            let rows = (first..).map(|row| stored[part.stored_row(row)]);
+            values.iter_mut().zip(rows).for_each(|(value, stored)| *value = stored);
+            return Ok(());
+        }
         if part.interleaved.is_none() {
             return self.read(source, part.tensor, first * columns, values);
         }

@@ -37,7 +37,7 @@ struct Named {
     /// Its name in a GGUF file.
     gguf: &'static str,
     dims: &'static [Dim],
-    /// Whether its rows are turned by their position: GGUF puts the two rows of a pair side by side.
+    /// Whether its rows are turned by their position: some GGUF files put the two rows of a pair side by side.
     rotary: bool,
 }
 
@@ -47,11 +47,6 @@ const fn named(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> 
 
 const fn rotary(name: &'static str, gguf: &'static str, dims: &'static [Dim]) -> Named {
     Named { name, gguf, dims, rotary: true }
-}
-
-/// A tensor of models that no GGUF file is read of.
-const fn extra(name: &'static str, dims: &'static [Dim]) -> Named {
-    Named { name, gguf: name, dims, rotary: false }
 }
 
 use Arrangement::{Panels, PanelsInTurn, Vector};
@@ -72,19 +67,19 @@ const RULES: &[Rule] = &[
         named("model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", &[KeyValue, Hidden]),
     ]),
     rule(Kind::QkvBias, Vector, &[
-        extra("model.layers.{}.self_attn.q_proj.bias", &[Query]),
-        extra("model.layers.{}.self_attn.k_proj.bias", &[KeyValue]),
-        extra("model.layers.{}.self_attn.v_proj.bias", &[KeyValue]),
+        rotary("model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", &[Query]),
+        rotary("model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", &[KeyValue]),
+        named("model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias", &[KeyValue]),
     ]),
     rule(Kind::QkNorm, Vector, &[
-        extra("model.layers.{}.self_attn.q_norm.weight", &[Head]),
-        extra("model.layers.{}.self_attn.k_norm.weight", &[Head]),
+        named("model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", &[Head]),
+        named("model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", &[Head]),
     ]),
     rule(Kind::OProj, Panels, &[
         named("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", &[Hidden, Query]),
     ]),
     rule(Kind::OBias, Vector, &[
-        extra("model.layers.{}.self_attn.o_proj.bias", &[Hidden]),
+        named("model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias", &[Hidden]),
     ]),
     rule(Kind::PostAttentionLayernorm, Vector, &[
         named("model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", &[Hidden]),
@@ -94,14 +89,14 @@ const RULES: &[Rule] = &[
         named("model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight", &[Intermediate, Hidden]),
     ]),
     rule(Kind::GateUpBias, Vector, &[
-        extra("model.layers.{}.mlp.gate_proj.bias", &[Intermediate]),
-        extra("model.layers.{}.mlp.up_proj.bias", &[Intermediate]),
+        named("model.layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias", &[Intermediate]),
+        named("model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias", &[Intermediate]),
     ]),
     rule(Kind::DownProj, Panels, &[
         named("model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", &[Hidden, Intermediate]),
     ]),
     rule(Kind::DownBias, Vector, &[
-        extra("model.layers.{}.mlp.down_proj.bias", &[Hidden]),
+        named("model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", &[Hidden]),
     ]),
     rule(Kind::Norm, Vector, &[
         named("model.norm.weight", "output_norm.weight", &[Hidden]),
@@ -111,7 +106,7 @@ const RULES: &[Rule] = &[
     ]),
 ];
 
-/// Which tensors a model has that the first Llama has not.
+/// Which tensors a model has that the first Llama has not, and how those that it has may lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// Biases of q, k and v.
@@ -122,6 +117,8 @@ pub struct Extras {
     pub o_bias: bool,
     /// Biases of gate, up and down.
     pub mlp_bias: bool,
+    /// The two rows of each rotary pair of q and k side by side instead of half a head apart.
+    pub interleaved: bool,
 }
 
 impl Extras {
@@ -140,6 +137,9 @@ impl Extras {
 const LM_HEAD: &str = "lm_head.weight";
 /// Its name in a GGUF file.
 const GGUF_LM_HEAD: &str = "output.weight";
+/// One tensor of q, k and v, which a GGUF file may have instead of three.
+const GGUF_FUSED: [(Kind, &str); 2] =
+    [(Kind::QkvProj, "blk.{}.attn_qkv.weight"), (Kind::QkvBias, "blk.{}.attn_qkv.bias")];
 /// What a GGUF file divides the rotary frequencies by; it is part of the config.
 pub(crate) const GGUF_ROPE_FACTORS: &str = "rope_freqs.weight";
 /// The end of the names of buffers that old checkpoints carry along; the converter computes them itself.
@@ -152,23 +152,32 @@ pub fn bind<'a>(config: &Config, extras: Extras, source: &'a Source) -> Result<V
     check_lm_head(config, source)?;
     let rules = RULES.iter().filter(|rule| extras.include(rule.kind));
     let (per_layer, single): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.kind.is_per_layer());
+    let place = |layer| Place { config, extras, source, layer };
     let mut bindings = Vec::new();
     for rule in single.iter().filter(|rule| rule.kind == Kind::EmbedTokens) {
-        bindings.push(rule.bind(config, source, None)?);
+        bindings.push(place(None).bind(rule)?);
     }
     for layer in (0u32..).take(config.num_hidden_layers) {
         for rule in &per_layer {
-            bindings.push(rule.bind(config, source, Some(layer))?);
+            bindings.push(place(Some(layer)).bind(rule)?);
         }
     }
     for rule in single.iter().filter(|rule| rule.kind != Kind::EmbedTokens) {
         if rule.kind != Kind::LmHead || !config.tie_word_embeddings {
-            bindings.push(rule.bind(config, source, None)?);
+            bindings.push(place(None).bind(rule)?);
         }
     }
     check_extra(source, &bindings)?;
     check_deltas(source, &bindings)?;
     Ok(bindings)
+}
+
+/// The biases that a GGUF file has in its first layer, and so in all.
+pub(crate) fn gguf_biases(source: &Source) -> Extras {
+    let has = |name: &str| source.tensors.contains_key(name);
+    let qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+    let (o_bias, mlp_bias) = (has("blk.0.attn_output.bias"), has("blk.0.ffn_gate.bias"));
+    Extras { qkv_bias, o_bias, mlp_bias, ..Extras::default() }
 }
 
 /// Whether a GGUF file, which does not say so, has no output matrix of its own.
@@ -219,39 +228,85 @@ fn check_deltas(source: &Source, bindings: &[Binding]) -> Result<()> {
     }
 }
 
-impl Rule {
-    fn bind<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Binding<'a>> {
-        let tensors = self.tensors.iter().map(|named| named.find(config, source, layer));
-        let tensors: Vec<Part> = tensors.collect::<Result<_>>()?;
-        // The products were checked when the headers were read, and the sum of three fits as well.
-        let rows = tensors.iter().map(|part| part.tensor.shape[0] as u64).sum();
-        let columns = tensors[0].tensor.shape.get(1).map_or(1, |&columns| columns as u64);
-        let (kind, arrangement, shape) = (self.kind, self.arrangement, [rows, columns]);
-        Ok(Binding { kind, layer, arrangement, dtype: Dtype::F32, shape, tensors })
-    }
+/// Where the tensors of a section are looked for.
+#[derive(Clone, Copy)]
+struct Place<'a, 'c> {
+    config: &'c Config,
+    extras: Extras,
+    source: &'a Source,
+    layer: Option<u32>,
 }
 
-impl Named {
-    fn find<'a>(&self, config: &Config, source: &'a Source, layer: Option<u32>) -> Result<Part<'a>> {
-        let is_gguf = source.gguf.is_some();
-        let of_layer = |name: &str| match layer {
-            Some(layer) => name.replace("{}", &layer.to_string()),
-            None => name.to_owned(),
+impl<'a> Place<'a, '_> {
+    fn bind(self, rule: &Rule) -> Result<Binding<'a>> {
+        let fused = GGUF_FUSED.iter().find(|(kind, _)| *kind == rule.kind && self.source.gguf.is_some());
+        let fused = fused.map(|(_, name)| self.of_layer(name));
+        let tensors = match fused.filter(|name| self.source.tensors.contains_key(name)) {
+            Some(name) => self.fused(rule, &name)?,
+            None => rule.tensors.iter().map(|named| self.part(named)).collect::<Result<_>>()?,
         };
-        let name = of_layer(if is_gguf { self.gguf } else { self.name });
-        let shape: Vec<usize> = self.dims.iter().map(|dim| dim.of(config)).collect();
-        let tensor = check_tensor(source, &name, &shape)?;
-        let delta = source.deltas.get(&of_layer(self.name));
+        // The products were checked when the headers were read, and the sum of three fits as well.
+        let rows = tensors.iter().map(|part| part.rows as u64).sum();
+        let columns = tensors[0].tensor.shape.get(1).map_or(1, |&columns| columns as u64);
+        let (kind, arrangement, shape) = (rule.kind, rule.arrangement, [rows, columns]);
+        Ok(Binding { kind, layer: self.layer, arrangement, dtype: Dtype::F32, shape, tensors })
+    }
+
+    /// A tensor of its own.
+    fn part(self, named: &Named) -> Result<Part<'a>> {
+        let name = self.of_layer(if self.source.gguf.is_some() { named.gguf } else { named.name });
+        let shape = self.shape(named);
+        let tensor = check_tensor(self.source, &name, &shape)?;
+        let delta = self.delta(named);
         let matrix = [shape[0], shape.get(1).copied().unwrap_or(1)];
         match delta.filter(|delta| delta.shape() != matrix) {
             Some(delta) => {
                 let problem = format!("expected a LoRA of shape {shape:?}, found {:?}", delta.shape());
                 Err(Error::tensor(&name, problem))
             }
-            None => {
-                let interleaved = (is_gguf && self.rotary).then_some(config.head_dim);
-                Ok(Part { tensor, first: 0, rows: shape[0], interleaved, delta })
-            }
+            None => Ok(Part { delta, ..self.rows(named, tensor, 0) }),
+        }
+    }
+
+    /// The tensors of `rule` as one, `name`.
+    fn fused(self, rule: &Rule, name: &str) -> Result<Vec<Part<'a>>> {
+        let shapes = rule.tensors.iter().map(|named| self.shape(named));
+        let shape = shapes.reduce(|mut whole, shape| {
+            whole[0] += shape[0];
+            whole
+        });
+        let tensor = check_tensor(self.source, name, &shape.unwrap_or_default())?;
+        if rule.tensors.iter().any(|named| self.delta(named).is_some()) {
+            let problem = "expected a tensor each for q, k and v to add a LoRA to, found one of all three";
+            return Err(Error::tensor(name, problem));
+        }
+        let mut first = 0;
+        let part = |named| {
+            let part = self.rows(named, tensor, first);
+            first += part.rows;
+            part
+        };
+        Ok(rule.tensors.iter().map(part).collect())
+    }
+
+    fn rows(self, named: &Named, tensor: &'a Tensor, first: usize) -> Part<'a> {
+        let interleaved = (self.extras.interleaved && named.rotary).then_some(self.config.head_dim);
+        Part { tensor, first, rows: self.shape(named)[0], interleaved, delta: None }
+    }
+
+    fn shape(self, named: &Named) -> Vec<usize> {
+        named.dims.iter().map(|dim| dim.of(self.config)).collect()
+    }
+
+    /// What an adapter adds.
+    fn delta(self, named: &Named) -> Option<&'a Delta> {
+        self.source.deltas.get(&self.of_layer(named.name))
+    }
+
+    fn of_layer(self, name: &str) -> String {
+        match self.layer {
+            Some(layer) => name.replace("{}", &layer.to_string()),
+            None => name.to_owned(),
         }
     }
 }

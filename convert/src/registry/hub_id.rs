@@ -6,6 +6,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+#[cfg(feature = "hub")]
+use crate::parts::PartName;
+
 /// Longest part of an id that the hub takes, and longest revision or file that is asked for.
 const MAX_NAME: usize = 96;
 const MAX_PATH: usize = 255;
@@ -30,6 +33,14 @@ impl HubId {
     /// The id that `source` is, if it can be one. Nothing in it leads out of a folder.
     pub fn of(source: &Path) -> Option<HubId> {
         source.to_str()?.parse().ok()
+    }
+
+    /// The GGUF file, or all parts of it where it is one of several.
+    #[cfg(feature = "hub")]
+    pub(super) fn gguf_files(&self) -> Vec<String> {
+        let parts = self.file.as_deref().and_then(PartName::of).into_iter().flat_map(PartName::all);
+        let parts: Vec<String> = parts.collect();
+        if parts.is_empty() { self.file.clone().into_iter().collect() } else { parts }
     }
 
     /// Where `cache` keeps the repository.

@@ -119,8 +119,8 @@ impl HubId {
     /// The files of a checkpoint in `snapshot` that must be there, if it has one.
     #[cfg(feature = "hub")]
     fn files_in(&self, snapshot: &Path) -> Result<Option<Vec<PathBuf>>> {
-        if let Some(file) = &self.file {
-            return Ok(Some(vec![snapshot.join(file)]));
+        if self.file.is_some() {
+            return Ok(Some(self.gguf_files().iter().map(|file| snapshot.join(file)).collect()));
         }
         let mut names = vec!["config.json".to_owned(), "tokenizer.json".to_owned()];
         let index = snapshot.join("model.safetensors.index.json");

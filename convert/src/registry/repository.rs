@@ -119,7 +119,7 @@ struct Fetch<'a> {
 impl Fetch<'_> {
     fn all(&self) -> Result<()> {
         match &self.id.file {
-            Some(file) => self.required(file)?,
+            Some(_) => self.id.gguf_files().iter().try_for_each(|file| self.required(file))?,
             None => self.checkpoint()?,
         }
         // Last, so that a revision in the cache is one that is whole.

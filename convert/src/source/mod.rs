@@ -69,23 +69,22 @@ pub struct Source {
     pub tensors: BTreeMap<String, Tensor>,
     /// The index that names the files, where there are several.
     pub index: Option<Document>,
-    /// The metadata of a GGUF file, which names its tensors in a way of its own.
+    /// The metadata of a GGUF file, or of its first part, which names its tensors in a way of its own.
     pub gguf: Option<gguf::Metadata>,
     /// What an adapter adds to matrices, by the names that they have in a SafeTensors file.
     pub deltas: BTreeMap<String, Delta>,
 }
 
 impl Source {
-    /// Reads the headers of the checkpoint at `path`: a `.safetensors` file, an index of such files, or a GGUF file.
+    /// Reads the headers of the checkpoint at `path`: a `.safetensors` file, an index of such files, or a GGUF
+    /// file or any part of one.
     pub fn open(path: &Path) -> Result<Source> {
         if path.extension().is_some_and(|extension| extension == "json") {
             return mistaken::or_named(shards::open(path), path, Sort::Index);
         }
         let mut source = Source::empty();
         if gguf::is_gguf(path)? {
-            let (file, tensors, metadata) = gguf::open(path)?;
-            source.add(file, tensors)?;
-            source.gguf = Some(metadata);
+            source.add_gguf(path)?;
         } else {
             mistaken::or_named(source.add_safetensors(path), path, Sort::SafeTensors)?;
         }
@@ -106,6 +105,26 @@ impl Source {
     fn add_safetensors(&mut self, path: &Path) -> Result<()> {
         let (file, tensors) = safetensors::open(path, self.files.len())?;
         self.add(file, tensors)
+    }
+
+    /// Adds the tensors and the metadata of the GGUF file at `path`, and of all other parts where it is one of several.
+    fn add_gguf(&mut self, path: &Path) -> Result<()> {
+        let (file, tensors, given) = gguf::open(path, 0)?;
+        let Some(parts) = gguf::split::parts(&given)? else {
+            self.gguf = Some(given);
+            return self.add(file, tensors);
+        };
+        for (index, path) in parts.iter().enumerate() {
+            if !path.exists() {
+                let problem = format!("expected part {} of {}, found no such file", index + 1, parts.len());
+                return Err(Error::file(path, problem));
+            }
+            let (file, tensors, metadata) = gguf::open(path, index)?;
+            gguf::split::check_part(self.gguf.as_ref().unwrap_or(&metadata), &metadata, index)?;
+            self.add(file, tensors)?;
+            self.gguf.get_or_insert(metadata);
+        }
+        self.gguf.iter().try_for_each(|first| gguf::split::check_tensors(first, self.tensors.len()))
     }
 
     /// Adds a file with its tensors; none of them may be there already.

@@ -32,7 +32,7 @@ pub fn pack(source: &Source, binding: &Binding, piece: Range<usize>) -> Result<V
     if binding.arrangement == Arrangement::Vector {
         let (mut packed, mut rows) = (Vec::new(), Rows::default());
         for &part in &binding.tensors {
-            let all = PanelRows { part, first: 0, count: part.rows };
+            let all = PanelRows { part, first: part.first, count: part.rows };
             packed.extend_from_slice(rows.values(source, all)?);
         }
         return Ok(packed);

@@ -39,7 +39,8 @@ pub(crate) struct Cli {
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A checkpoint: model.safetensors, model.safetensors.index.json with its shards beside it, the directory of
-    /// either, a GGUF file, a name from `smolconv list`, or the id of a model on the Hugging Face hub
+    /// either, a GGUF file or any part of one, a name from `smolconv list`, or the id of a model on the Hugging Face
+    /// hub
     ///
     /// An id is ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf. Names and ids are fetched into the Hugging Face cache
     /// unless they are there. HF_HOME says where the cache is, HF_ENDPOINT names another hub, and HF_TOKEN opens gated

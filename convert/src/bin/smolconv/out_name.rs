@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use smolconv::Mix;
+use smolconv::parts::PartName;
 
 /// What the names of a checkpoint's files end in, the longest first.
 const ENDS: [&str; 4] = [".safetensors.index.json", ".safetensors", ".gguf", ".json"];
@@ -26,6 +27,7 @@ fn of_source(source: &Path) -> OsString {
     let name = source.file_name().unwrap_or_default().to_string_lossy();
     let lower = name.to_ascii_lowercase();
     let stem = ENDS.iter().find(|end| lower.ends_with(*end)).map(|end| &name[..name.len() - end.len()]);
+    let stem = PartName::of(&name).map(|part| part.stem).or(stem);
     match stem {
         _ if source.is_dir() => of_directory(source),
         None => name.into_owned().into(),
@@ -56,6 +58,8 @@ mod tests {
         let cases = [
             ("model.gguf", None, Mix::F32, format!("{here}.bin")),
             ("SmolLM2.Q8_0.GGUF", None, Mix::Auto, "SmolLM2.Q8_0.bin".into()),
+            ("a/tales-00002-of-00003.gguf", None, Mix::Q8, "tales-q8.bin".into()),
+            ("a/b/model-00001-of-00003.gguf", None, Mix::F32, "b.bin".into()),
             ("a/tales.safetensors", None, Mix::Bf16, "tales.bin".into()),
             ("tales.safetensors.index.json", None, Mix::Q4, "tales-q4.bin".into()),
             ("a/b/model.safetensors", None, Mix::Q3, "b-q3.bin".into()),

@@ -11,7 +11,7 @@ use crate::error::Result;
 
 /// The scaling's numbers, every default resolved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct LongRope {
+pub(in crate::checkpoint) struct LongRope {
     /// Of texts in the original context, `[head_dim / 2]`.
     short_factor: Vec<f32>,
     original: f64,

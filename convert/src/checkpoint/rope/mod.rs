@@ -8,8 +8,10 @@ mod yarn;
 
 use smolrun::format::Config;
 
+pub(super) use self::scaling::Scaling;
+pub(super) use self::yarn::Yarn;
+
 use self::fields::RopeFields;
-use self::scaling::Scaling;
 use crate::error::Result;
 use crate::json::Fields;
 
@@ -51,12 +53,22 @@ pub(crate) fn read(fields: &Fields, default_theta: f64, record: &Config) -> Resu
     if theta == 1.0 && matches!(scaling, Scaling::Yarn(_)) {
         return Err(fields.wrong("rope_theta", "a number above 1", theta));
     }
-    let inv_freq = scaling.inv_freq(theta, record.head_dim);
-    if let Some(frequency) = inv_freq.iter().find(|frequency| !frequency.is_finite()) {
-        return Err(fields.wrong(&place, "a scaling to finite frequencies", frequency));
+    let rope = Rope::new(&scaling, theta, record);
+    match rope.inv_freq.iter().find(|frequency| !frequency.is_finite()) {
+        Some(frequency) => Err(fields.wrong(&place, "a scaling to finite frequencies", frequency)),
+        None => Ok(rope),
     }
-    let positions = scaling.positions(record.max_position_embeddings);
-    Ok(Rope { inv_freq, attention_factor: scaling.attention_factor(), positions })
+}
+
+impl Rope {
+    /// Of a model whose sizes are those of `record`, as `scaling` makes it.
+    pub(super) fn new(scaling: &Scaling, theta: f64, record: &Config) -> Rope {
+        Rope {
+            inv_freq: scaling.inv_freq(theta, record.head_dim),
+            attention_factor: scaling.attention_factor(),
+            positions: scaling.positions(record.max_position_embeddings),
+        }
+    }
 }
 
 /// What a config has said so far: it may say the same in several places.

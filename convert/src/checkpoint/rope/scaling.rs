@@ -11,7 +11,7 @@ use crate::error::Result;
 
 /// What a scaled embedding does to the frequencies.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Scaling {
+pub(in crate::checkpoint) enum Scaling {
     None,
     /// Divides all.
     Linear {
@@ -90,7 +90,8 @@ impl Scaling {
         }
     }
 
-    fn apply(&self, frequency: f32) -> f32 {
+    /// What becomes of a frequency, where that depends on nothing else.
+    pub(in crate::checkpoint) fn apply(&self, frequency: f32) -> f32 {
         match *self {
             Scaling::Linear { factor } => frequency / factor,
             Scaling::Llama3 { factor, low, high, original } => {

@@ -11,7 +11,7 @@ const BETA_SLOW: f64 = 1.0;
 
 /// The scaling's numbers, every default resolved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Yarn {
+pub(in crate::checkpoint) struct Yarn {
     factor: f64,
     original: f64,
     beta_fast: f64,
@@ -23,6 +23,22 @@ pub(super) struct Yarn {
 }
 
 impl Yarn {
+    /// Of a GGUF file, which gives the two turns and the attention's factor where they are not the usual ones.
+    pub(in crate::checkpoint) fn of_gguf(
+        factor: f64,
+        original: f64,
+        [beta_fast, beta_slow, attention_factor]: [Option<f64>; 3],
+    ) -> Yarn {
+        Yarn {
+            factor,
+            original,
+            beta_fast: beta_fast.unwrap_or(BETA_FAST),
+            beta_slow: beta_slow.unwrap_or(BETA_SLOW),
+            truncate: true,
+            attention_factor: attention_factor.unwrap_or_else(|| sharpened(factor, 1.0)),
+        }
+    }
+
     pub(super) fn read(rope: RopeFields) -> Result<Yarn> {
         let original = rope.original()?;
         let factor = match rope.optional_number("factor")? {
@@ -85,10 +101,14 @@ fn or_default(rope: RopeFields, field: &str, default: f64) -> Result<f64> {
 
 /// The paper's, or the ratio of two of them where the config has a weight for each.
 fn attention_factor(rope: RopeFields, factor: f64) -> Result<f64> {
-    let sharpened = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 };
     let weights = (or_default(rope, "mscale", 0.0)?, or_default(rope, "mscale_all_dim", 0.0)?);
     Ok(match weights {
-        (0.0, _) | (_, 0.0) => sharpened(1.0),
-        (mscale, all_dim) => sharpened(mscale) / sharpened(all_dim),
+        (0.0, _) | (_, 0.0) => sharpened(factor, 1.0),
+        (mscale, all_dim) => sharpened(factor, mscale) / sharpened(factor, all_dim),
     })
+}
+
+/// The paper's factor of attention, with a weight.
+fn sharpened(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }

@@ -113,3 +113,79 @@ pub(crate) fn q6_k(block: &[u8; 210], values: &mut [f32; 256]) {
         *value = scale * (f32::from(low | high << 4) - 32.0);
     }
 }
+
+/// Two bits of each of 256 numbers: two halves of 128, and of each, four runs of 32 that share 32 bytes.
+fn low_bits(packed: &[u8], position: usize) -> u8 {
+    packed[position / 128 * 32 + position % 32] >> (position / 32 % 4 * 2) & 3
+}
+
+/// Every 16 numbers have a scale and a minimum, each of four bits, which the block's two are multiplied with.
+pub(crate) fn q2_k(block: &[u8; 84], values: &mut [f32; 256]) {
+    let (scales, low) = (&block[..16], &block[16..80]);
+    let (block_scale, block_minimum) = (half(block, 80), half(block, 82));
+    for (position, value) in values.iter_mut().enumerate() {
+        let packed = scales[position / 16];
+        let (scale, minimum) = (block_scale * f32::from(packed & 15), block_minimum * f32::from(packed >> 4));
+        *value = scale * f32::from(low_bits(low, position)) - minimum;
+    }
+}
+
+/// Every 16 numbers have a scale of six bits. The third bit of a number takes four off it where it is clear.
+pub(crate) fn q3_k(block: &[u8; 110], values: &mut [f32; 256]) {
+    let (high, low, scales) = (&block[..32], &block[32..96], &block[96..108]);
+    let block_scale = half(block, 108);
+    for (position, value) in values.iter_mut().enumerate() {
+        let scale = block_scale * (f32::from(scale_of_16(scales, position / 16)) - 32.0);
+        let offset = if high[position % 32] >> (position / 32) & 1 == 1 { 0.0 } else { 4.0 };
+        *value = scale * (f32::from(low_bits(low, position)) - offset);
+    }
+}
+
+/// Scale `index` of sixteen in twelve bytes: the low four bits lie in the halves of the first eight, the upper two in
+/// the quarters of the others.
+fn scale_of_16(packed: &[u8], index: usize) -> u8 {
+    let low = packed[index % 8] >> (index / 8 * 4) & 15;
+    let high = packed[8 + index % 4] >> (index / 4 * 2) & 3;
+    low | high << 4
+}
+
+/// What the codes of IQ4_NL and IQ4_XS stand for: closer to one another around zero.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+pub(crate) fn iq4_nl(block: &[u8; 18], values: &mut [f32; 32]) {
+    looked_up(half(block, 0), &UNEVEN, &block[2..], values);
+}
+
+/// Eight runs of 32 numbers, each with a scale of six bits, of which the upper two lie by themselves.
+pub(crate) fn iq4_xs(block: &[u8; 136], values: &mut [f32; 256]) {
+    let high = u16::from_le_bytes([block[2], block[3]]);
+    let (low, codes) = (&block[4..8], &block[8..]);
+    let (codes, _) = codes.as_chunks::<16>();
+    let (runs, _) = values.as_chunks_mut::<32>();
+    for (run, (codes, values)) in codes.iter().zip(runs).enumerate() {
+        let scale = low[run / 2] >> (run % 2 * 4) & 15 | ((high >> (run * 2) & 3) as u8) << 4;
+        looked_up(half(block, 0) * (f32::from(scale) - 32.0), &UNEVEN, codes, values);
+    }
+}
+
+/// Twice what the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa. GGUF has no negative zero.
+const TWICE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+pub(crate) fn mxfp4(block: &[u8; 17], values: &mut [f32; 32]) {
+    looked_up(half_power(block[0]), &TWICE_E2M1, &block[1..], values);
+}
+
+/// Half of two to the power of `exponent` - 127; of the two smallest, as numbers that are not normal.
+fn half_power(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 | 1 => 0x0020_0000 << exponent,
+        _ => u32::from(exponent - 1) << 23,
+    })
+}
+
+/// 32 numbers of a table, at the codes in 16 bytes.
+fn looked_up(scale: f32, table: &[i8; 16], codes: &[u8], values: &mut [f32; 32]) {
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = scale * f32::from(table[usize::from(nibble(codes, index))]);
+    }
+}

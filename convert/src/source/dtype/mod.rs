@@ -26,12 +26,22 @@ pub enum Dtype {
     Q5_1,
     /// 8 bits, a scale for 32 numbers.
     Q8_0,
+    /// 2 bits, scales and minima of 4 bits in blocks of 256.
+    Q2_K,
+    /// 3 bits, scales of 6 bits in blocks of 256.
+    Q3_K,
     /// 4 bits, scales and minima of 6 bits in blocks of 256.
     Q4_K,
     /// 5 bits, scales and minima of 6 bits in blocks of 256.
     Q5_K,
     /// 6 bits, scales of 8 bits in blocks of 256.
     Q6_K,
+    /// 4 bits that stand for uneven steps, a scale for 32 numbers.
+    IQ4_NL,
+    /// The same with scales of 6 bits in blocks of 256.
+    IQ4_XS,
+    /// Floats of 4 bits, a power of two for 32 numbers.
+    MXFP4,
     /// What no weight may be, such as the integers of a SafeTensors file.
     Other(safetensors::Dtype),
 }
@@ -41,7 +51,8 @@ impl Dtype {
     pub fn block_len(self) -> usize {
         match self {
             Dtype::Q4_0 | Dtype::Q4_1 | Dtype::Q5_0 | Dtype::Q5_1 | Dtype::Q8_0 => 32,
-            Dtype::Q4_K | Dtype::Q5_K | Dtype::Q6_K => 256,
+            Dtype::IQ4_NL | Dtype::MXFP4 => 32,
+            Dtype::Q2_K | Dtype::Q3_K | Dtype::Q4_K | Dtype::Q5_K | Dtype::Q6_K | Dtype::IQ4_XS => 256,
             Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::Other(_) => 1,
         }
     }
@@ -56,9 +67,14 @@ impl Dtype {
             Dtype::Q5_0 => 22,
             Dtype::Q5_1 => 24,
             Dtype::Q8_0 => 34,
+            Dtype::Q2_K => 84,
+            Dtype::Q3_K => 110,
             Dtype::Q4_K => 144,
             Dtype::Q5_K => 176,
             Dtype::Q6_K => 210,
+            Dtype::IQ4_NL => 18,
+            Dtype::IQ4_XS => 136,
+            Dtype::MXFP4 => 17,
             Dtype::Other(dtype) => dtype.bitsize() / 8,
         }
     }
@@ -84,9 +100,14 @@ impl Dtype {
             Dtype::Q5_0 => blocks(bytes, values, dequantize::q5_0),
             Dtype::Q5_1 => blocks(bytes, values, dequantize::q5_1),
             Dtype::Q8_0 => blocks(bytes, values, dequantize::q8_0),
+            Dtype::Q2_K => blocks(bytes, values, dequantize::q2_k),
+            Dtype::Q3_K => blocks(bytes, values, dequantize::q3_k),
             Dtype::Q4_K => blocks(bytes, values, dequantize::q4_k),
             Dtype::Q5_K => blocks(bytes, values, dequantize::q5_k),
             Dtype::Q6_K => blocks(bytes, values, dequantize::q6_k),
+            Dtype::IQ4_NL => blocks(bytes, values, dequantize::iq4_nl),
+            Dtype::IQ4_XS => blocks(bytes, values, dequantize::iq4_xs),
+            Dtype::MXFP4 => blocks(bytes, values, dequantize::mxfp4),
             Dtype::Other(_) => {} // `tensor_map` takes none for a weight
         }
     }

@@ -84,7 +84,7 @@ impl Type {
 }
 
 /// A value. Numbers stay in their bytes, so that a value takes no more memory than its file does, but for strings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Value {
     Scalar(Type, [u8; 8]),
     String(String),
@@ -130,6 +130,11 @@ impl Metadata {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether `other` has the same value for `key`.
+    pub(super) fn agrees(&self, other: &Metadata, key: &str) -> bool {
+        self.values.get(key) == other.values.get(key)
     }
 
     /// The string of `key`.

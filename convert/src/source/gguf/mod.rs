@@ -1,10 +1,11 @@
-//! GGUF files: metadata and tensors, with which one file is a whole checkpoint.
+//! GGUF files: metadata and tensors, with which one file, or several parts of one, are a whole checkpoint.
 //!
 //! They come from anywhere, and no number in them is believed: counts, lengths and dimensions are compared with what the
 //! file has room for before memory is taken, and tensors may neither overlap nor leave the file.
 
 mod cursor;
 mod metadata;
+pub(super) mod split;
 mod tensors;
 
 use std::io::Read;
@@ -36,8 +37,8 @@ pub(crate) fn is_gguf(path: &Path) -> Result<bool> {
     Ok(start == MAGIC)
 }
 
-/// Opens the file at `path` and reads everything but its tensors' numbers.
-pub(super) fn open(path: &Path) -> Result<(SourceFile, Vec<Tensor>, Metadata)> {
+/// Opens the file at `path`, which becomes file `index` of its checkpoint, and reads everything but its tensors' numbers.
+pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>, Metadata)> {
     let file = open_regular(path)?;
     let len = file.metadata().map_err(Error::io(path))?.len();
     let mut cursor = Cursor::new(path, &file, len);
@@ -45,7 +46,7 @@ pub(super) fn open(path: &Path) -> Result<(SourceFile, Vec<Tensor>, Metadata)> {
     let tensor_count = cursor.u64("tensor count")?;
     let key_count = cursor.u64("metadata count")?;
     let metadata = Metadata::read(&mut cursor, path, key_count)?;
-    let mut tensors = tensors::read(&mut cursor, tensor_count)?;
+    let mut tensors = tensors::read(&mut cursor, tensor_count, index)?;
     let alignment = alignment(&metadata)?;
     let data_start = cursor.position.next_multiple_of(alignment); // both have small limits
     tensors::place(&cursor, &mut tensors, alignment, data_start, len)?;

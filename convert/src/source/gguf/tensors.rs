@@ -10,7 +10,7 @@ const MAX_NAME_LEN: u64 = 64;
 const MAX_DIMENSIONS: u32 = 4;
 
 /// The types of the format that can be read, by their codes.
-const TYPES: [(u32, Dtype); 11] = [
+const TYPES: [(u32, Dtype); 16] = [
     (0, Dtype::F32),
     (1, Dtype::F16),
     (2, Dtype::Q4_0),
@@ -18,27 +18,28 @@ const TYPES: [(u32, Dtype); 11] = [
     (6, Dtype::Q5_0),
     (7, Dtype::Q5_1),
     (8, Dtype::Q8_0),
+    (10, Dtype::Q2_K),
+    (11, Dtype::Q3_K),
     (12, Dtype::Q4_K),
     (13, Dtype::Q5_K),
     (14, Dtype::Q6_K),
+    (20, Dtype::IQ4_NL),
+    (23, Dtype::IQ4_XS),
     (30, Dtype::BF16),
+    (39, Dtype::MXFP4),
 ];
 /// The names of those that cannot.
-const UNSUPPORTED: [(u32, &str); 24] = [
+const UNSUPPORTED: [(u32, &str); 21] = [
     (4, "Q4_2"),
     (5, "Q4_3"),
     (9, "Q8_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K"),
     (15, "Q8_K"),
     (16, "IQ2_XXS"),
     (17, "IQ2_XS"),
     (18, "IQ3_XXS"),
     (19, "IQ1_S"),
-    (20, "IQ4_NL"),
     (21, "IQ3_S"),
     (22, "IQ2_S"),
-    (23, "IQ4_XS"),
     (24, "I8"),
     (25, "I16"),
     (26, "I32"),
@@ -47,19 +48,21 @@ const UNSUPPORTED: [(u32, &str); 24] = [
     (29, "IQ1_M"),
     (34, "TQ1_0"),
     (35, "TQ2_0"),
-    (39, "MXFP4"),
     (40, "NVFP4"),
+    (41, "Q1_0"),
+    (42, "Q2_0"),
 ];
 
-/// Reads what describes `count` tensors. Their offsets count from the end of the header, which is not known yet.
-pub(super) fn read(cursor: &mut Cursor, count: u64) -> Result<Vec<Tensor>> {
+/// Reads what describes `count` tensors of file `file`. Their offsets count from the end of the header, which is not known
+/// yet.
+pub(super) fn read(cursor: &mut Cursor, count: u64, file: usize) -> Result<Vec<Tensor>> {
     if count > MAX_TENSORS as u64 {
         return Err(cursor.wrong(format!("tensor count: expected at most {MAX_TENSORS}, found {count}")));
     }
-    (0..count).map(|index| read_one(cursor, index)).collect()
+    (0..count).map(|index| read_one(cursor, index, file)).collect()
 }
 
-fn read_one(cursor: &mut Cursor, index: u64) -> Result<Tensor> {
+fn read_one(cursor: &mut Cursor, index: u64, file: usize) -> Result<Tensor> {
     let name = cursor.string(MAX_NAME_LEN, &format!("name of tensor {index}"))?;
     if name.is_empty() {
         return Err(cursor.wrong(format!("name of tensor {index}: expected a name, found an empty one")));
@@ -68,7 +71,7 @@ fn read_one(cursor: &mut Cursor, index: u64) -> Result<Tensor> {
     let dtype = dtype(&name, cursor.u32(&name)?)?;
     let offset = cursor.u64(&name)?;
     let len = byte_len(&name, dtype, &shape)?;
-    Ok(Tensor { name, file: 0, dtype, shape, offset, len })
+    Ok(Tensor { name, file, dtype, shape, offset, len })
 }
 
 /// GGUF names the fastest dimension first, checkpoints name it last.
