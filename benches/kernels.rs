@@ -43,7 +43,7 @@ fn machine(c: &mut Criterion) {
 fn products(c: &mut Criterion) {
     let stored = [Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
     let dtypes = || stored.map(|dtype| (dtype.name(), MatrixDtype::Stored(dtype))).into_iter();
-    let dtypes = || dtypes().chain([("f16", MatrixDtype::F16)]);
+    let dtypes = || dtypes().chain([("f16", MatrixDtype::F16), ("i8", MatrixDtype::I8)]);
     for (set, (name, dtype)) in sets().flat_map(|set| dtypes().map(move |dtype| (set, dtype))) {
         let mut group = c.benchmark_group(format!("{}/{name}", set.name()));
         group.sample_size(10);

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn dtypes() -> impl Iterator<Item = (String, MatrixDtype)> {
     let stored = [Dtype::F32, Dtype::Bf16, Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
     let stored = stored.map(|dtype| (dtype.name().to_owned(), MatrixDtype::Stored(dtype)));
-    stored.into_iter().chain([("f16".to_owned(), MatrixDtype::F16)])
+    stored.into_iter().chain([("f16".to_owned(), MatrixDtype::F16), ("i8".to_owned(), MatrixDtype::I8)])
 }
 
 /// Of each set, in billions of multiply-adds per second.

@@ -32,6 +32,7 @@ const NEON: &str = "4Neon3run8compiled";
 const F32: &str = "6MatmulfE";
 const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
 const F16: &str = "6MatmulNtNtBc_4half3F16E";
+const I8: &str = "6MatmulaE";
 const QUANTIZED: &str = "15MatmulQuantizedE";
 const TILES: &str = "11MatmulTilesE";
 
@@ -50,10 +51,12 @@ const X86: Processor = Processor {
         kernel(AVX2, F32, "avx2 f32", 1.9),
         kernel(AVX2, BF16, "avx2 bf16", 2.1),
         kernel(AVX2, F16, "avx2 f16", 2.1),
+        kernel(AVX2, I8, "avx2 i8", 2.1),
         kernel(AVX2, QUANTIZED, "avx2 quantized", 3.3),
         kernel(AVX512, F32, "avx512 f32", 1.7),
         kernel(AVX512, BF16, "avx512 bf16", 1.8),
         kernel(AVX512, F16, "avx512 f16", 1.7),
+        kernel(AVX512, I8, "avx512 i8", 1.8),
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.3),
         kernel(AVX512_VNNI, F32, "avx512vnni f32", 1.7),
         kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
@@ -75,6 +78,7 @@ const ARM: Processor = Processor {
         kernel(NEON, F32, "neon f32", 1.5),
         kernel(NEON, BF16, "neon bf16", 1.5),
         kernel(NEON, F16, "neon f16", 1.5),
+        kernel(NEON, I8, "neon i8", 1.5),
         kernel(NEON, QUANTIZED, "neon quantized", 2.2),
     ],
     multiply_adds: &["fmla", "smlal"],

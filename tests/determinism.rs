@@ -26,15 +26,33 @@ fn quantized_weights_of_all_widths_give_the_same_bits_however_they_are_computed(
 #[test]
 fn keys_and_values_in_f16_give_the_same_bits_however_they_are_computed_and_nearly_the_logits_of_f32() {
     assert_same_bits(&blob(TALES), KvDtype::F16);
+    assert_near_f32(KvDtype::F16, 2e-2);
+}
 
+#[test]
+fn keys_and_values_in_q8_give_the_same_bits_however_they_are_computed_and_nearly_the_logits_of_f32() {
+    assert_same_bits(&blob(TALES), KvDtype::Q8);
+    assert_near_f32(KvDtype::Q8, 2e-1);
+}
+
+/// That logits with keys and values of `kv_dtype` are others than those with f32, by `most_difference` at most.
+fn assert_near_f32(kv_dtype: KvDtype, most_difference: f32) {
     let model = Model::open(blob(TALES)).unwrap();
     let logits = |kv_dtype| {
         let mut session = Session::new(&model, SessionOptions::default().kv_dtype(kv_dtype)).unwrap();
         session.feed(&tokens(&model)).unwrap().to_vec()
     };
-    let (f32, f16) = (logits(KvDtype::F32), logits(KvDtype::F16));
-    let most = f32.iter().zip(&f16).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(most > 0.0 && most < 2e-2, "logits differ by {most}");
+    let (f32, rounded) = (logits(KvDtype::F32), logits(kv_dtype));
+    let most = f32.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(most > 0.0 && most < most_difference, "logits differ by {most}");
+}
+
+#[test]
+fn keys_and_values_are_rounded_by_default_where_weights_are() {
+    for (blob, expected) in [(blob(TALES), KvDtype::F32), (blob_with_all_widths(), KvDtype::F16)] {
+        let session = Session::new(&Model::open(blob).unwrap(), SessionOptions::default()).unwrap();
+        assert_eq!(session.kv_dtype(), expected);
+    }
 }
 
 fn assert_same_bits(blob: &Path, kv_dtype: KvDtype) {

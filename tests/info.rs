@@ -37,6 +37,7 @@ fn the_figures_are_those_of_the_checkpoint() {
         // 8 layers, 2 key-value heads of 32, keys and values.
         assert_eq!(memory["kv_bytes_per_token"]["f32"], 4 * 2 * 8 * 2 * 32);
         assert_eq!(memory["kv_bytes_of_context"]["f16"], 2 * 2 * 8 * 2 * 32 * 1024);
+        assert_eq!(memory["kv_bytes_per_token"]["q8"], (32 + 4) * 2 * 8 * 2);
         let available: Vec<_> = Kernels::available().into_iter().map(Kernels::name).collect();
         assert_eq!(info["machine"]["available_isa"], Value::from(available));
     }

@@ -275,7 +275,7 @@ fn any_session(model: &Model, random: &mut Random) -> Session {
     let options = SessionOptions::default()
         .threads(1)
         .kernels(Kernels::named("scalar").unwrap())
-        .kv_dtype(random.pick(&[KvDtype::F32, KvDtype::F16]))
+        .kv_dtype(random.pick(&[KvDtype::F32, KvDtype::F16, KvDtype::Q8]))
         .overflow(random.pick(&[Overflow::Stop, Overflow::Slide]))
         .fast(random.below(2) == 0);
     Session::new(model, options).unwrap()

@@ -44,7 +44,7 @@ const WAYS: [(usize, usize); 4] = [(2, 1), (3, 7), (4, 1024), (1, 300)];
 fn a_sliding_sequence_has_the_same_bits_however_it_is_computed() {
     let (model, slow) = (tales(), "scalar");
     let tokens = &text_ids(&model)[..1700];
-    for kv in [KvDtype::F32, KvDtype::F16] {
+    for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8] {
         let expected = hash(&model, tokens, sliding(1).kv_dtype(kv), tokens.len());
         let sets = Kernels::available().into_iter().filter(|set| set.name() != slow);
         for (set, kernels) in sets.enumerate() {

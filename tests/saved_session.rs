@@ -23,7 +23,7 @@ fn a_loaded_session_goes_on_with_the_same_bits() {
     let (tokens, path) = (text_ids(&model), temp.join("session"));
     // Within a panel, at its end, within and at the end of a block, past the context.
     for count in [1, 16, 100, 256, 700, 1024, 1500] {
-        for kv in [KvDtype::F32, KvDtype::F16] {
+        for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8] {
             let mut original = session(&model, kv);
             original.feed(&tokens[..count]).unwrap();
             original.save(&path).unwrap();

@@ -149,6 +149,9 @@ pub(crate) struct PerplexityArgs {
     /// Tokens per window.
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) window: usize,
+    /// How MODEL keeps keys and values [default: f16 for quantized blobs, else f32].
+    #[arg(long, value_enum)]
+    pub(crate) kv: Option<Kv>,
     /// Threads to compute with [default: as many as the process may use].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -176,9 +179,9 @@ pub(crate) struct BenchArgs {
     /// Threads to compute with [default: as many as the process may use].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// How keys and values are kept.
-    #[arg(long, value_enum, default_value_t = Kv::F32)]
-    pub(crate) kv: Kv,
+    /// How keys and values are kept [default: f16 for quantized blobs, else f32].
+    #[arg(long, value_enum)]
+    pub(crate) kv: Option<Kv>,
     /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
     #[arg(long)]
     pub(crate) fast: bool,
@@ -194,6 +197,8 @@ pub(crate) enum Kv {
     F32,
     /// Rounded: half the memory, nearly the same logits.
     F16,
+    /// Rounded to 8 bits: about a quarter of the memory.
+    Q8,
 }
 
 /// What to do when the context is full.
@@ -214,20 +219,12 @@ impl From<OverflowArg> for Overflow {
     }
 }
 
-impl Kv {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kv::F32 => "f32",
-            Kv::F16 => "f16",
-        }
-    }
-}
-
 impl From<Kv> for KvDtype {
     fn from(kv: Kv) -> KvDtype {
         match kv {
             Kv::F32 => KvDtype::F32,
             Kv::F16 => KvDtype::F16,
+            Kv::Q8 => KvDtype::Q8,
         }
     }
 }
@@ -251,9 +248,9 @@ pub(crate) struct GenerateArgs {
     /// Threads to compute with [default: as many as the process may use]; the text does not depend on it.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// How keys and values are kept.
-    #[arg(long, value_enum, default_value_t = Kv::F32)]
-    pub(crate) kv: Kv,
+    /// How keys and values are kept [default: f16 for quantized blobs, else f32].
+    #[arg(long, value_enum)]
+    pub(crate) kv: Option<Kv>,
     /// What to do when the context is full.
     #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
     pub(crate) overflow: OverflowArg,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use smolrun::format::{Config, LayerSections, Layout};
 use smolrun::{Fast, Machine, Session};
 
-use super::args::{BenchArgs, Kv};
+use super::args::BenchArgs;
 use super::info::dtypes;
 use super::options::{session_options, tell_if_not_fast};
 use super::output::Output;
@@ -73,8 +73,7 @@ struct Spread {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     let model = args.model.open()?;
-    let mut session =
-        Session::new(&model, session_options(args.threads).kv_dtype(args.kv.into()).fast(args.fast))?;
+    let mut session = Session::new(&model, session_options(args.threads, args.kv).fast(args.fast))?;
     tell_if_not_fast(&session);
     let mut machine = Machine::new(session.kernels(), session.threads(), weight_bytes(model.layout()))?;
     check(args, model.config())?;
@@ -229,13 +228,8 @@ fn tokens(config: &Config, first: usize, count: usize) -> Vec<u32> {
 
 fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run]) -> Report {
     let (config, layout) = (session.model().config(), session.model().layout());
-    let kv_bytes = match args.kv {
-        Kv::F32 => 4,
-        Kv::F16 => 2,
-    };
     let weight_bytes = weight_bytes(layout);
-    let position_bytes =
-        2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * kv_bytes;
+    let position_bytes = session.kv_dtype().bytes_per_token(config);
     // Keys and values of all positions before a token's, on average, and its own.
     let seen = |n: usize| args.depth as f64 + (n as f64 + 1.0) / 2.0;
     let token_bytes = weight_bytes as f64 + seen(args.tokens) * position_bytes as f64;
@@ -250,7 +244,7 @@ fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run]) -> Report
         threads: session.threads(),
         isa: session.kernels().name(),
         dtype: dtypes(layout),
-        kv: args.kv.name(),
+        kv: session.kv_dtype().name(),
         fast: session.fast().unit(),
         weight_bytes,
         read_gb_s: read / 1e9,

@@ -97,11 +97,9 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
             .verify_with(args.threads, &|_| ())
             .map_err(|error| format!("{}: {error}", blob.path.display()))?;
     }
-    let mut session = Session::new(
-        &model,
-        session_options(args.threads).kv_dtype(args.kv.into()).overflow(args.overflow.into()).fast(args.fast),
-    )?;
-    memory::check_for_sequence(model.config())?;
+    let how = session_options(args.threads, args.kv).overflow(args.overflow.into()).fast(args.fast);
+    let mut session = Session::new(&model, how)?;
+    memory::check_for_sequence(&session)?;
     tell_if_not_fast(&session);
     if is_conversation {
         return chat::run(args, session, &blob.name, cache);

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::thread::available_parallelism;
 
 use serde::Serialize;
-use smolrun::format::{Config, Layout};
-use smolrun::{Kernels, Model};
+use smolrun::format::Layout;
+use smolrun::{Kernels, KvDtype, Model};
 
 use crate::model::ModelArgs;
 use crate::output::Output;
@@ -48,6 +48,7 @@ struct MemoryInfo {
 struct KvBytes {
     f32: usize,
     f16: usize,
+    q8: usize,
 }
 
 #[derive(Serialize)]
@@ -99,15 +100,15 @@ pub(crate) fn dtypes(layout: &Layout) -> String {
 
 impl MemoryInfo {
     fn of(layout: &Layout) -> MemoryInfo {
-        let Config { num_hidden_layers, num_key_value_heads, head_dim, max_position_embeddings, .. } =
-            layout.config;
-        // Config's bounds keep these products far below 2^64.
-        let numbers = 2 * num_hidden_layers * num_key_value_heads * head_dim;
-        let of = |tokens: usize| KvBytes { f32: 4 * numbers * tokens, f16: 2 * numbers * tokens };
+        let of = |tokens: usize| {
+            let [f32, f16, q8] = [KvDtype::F32, KvDtype::F16, KvDtype::Q8]
+                .map(|kv| kv.bytes_per_token(&layout.config) * tokens);
+            KvBytes { f32, f16, q8 }
+        };
         MemoryInfo {
             blob_bytes: layout.header.file_len,
             kv_bytes_per_token: of(1),
-            kv_bytes_of_context: of(max_position_embeddings),
+            kv_bytes_of_context: of(layout.config.max_position_embeddings),
         }
     }
 }
@@ -149,8 +150,10 @@ impl Info {
         )?;
         writeln!(
             out,
-            "KV cache  {} bytes a token, {:.1} MB for a full context; half of it with --kv f16",
+            "KV cache  {} bytes a token in f32, {} in f16, {} in q8; {:.1} MB for a full context in f32",
             memory.kv_bytes_per_token.f32,
+            memory.kv_bytes_per_token.f16,
+            memory.kv_bytes_per_token.q8,
             megabytes(memory.kv_bytes_of_context.f32)
         )?;
         writeln!(

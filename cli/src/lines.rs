@@ -26,7 +26,7 @@ pub(crate) fn detokenize(model: &ModelArgs) -> Result {
 
 pub(crate) fn logits(model: &ModelArgs, ids: &[u32], threads: Option<usize>) -> Result {
     let model = model.open()?;
-    let mut session = Session::new(&model, session_options(threads))?;
+    let mut session = Session::new(&model, session_options(threads, None))?;
     let logits = session.feed(ids)?;
     if logits.iter().any(|logit| !logit.is_finite()) {
         return Err(smolrun::Error::NotFinite.into()); // JSON has no NaN

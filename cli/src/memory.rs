@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 
 use memmap2::MmapMut;
-use smolrun::format::Config;
+use smolrun::Session;
 
 /// What all the small things together stay below.
 const RESERVE: usize = 2 << 20;
@@ -24,11 +24,11 @@ pub(crate) fn check() -> Result<(), NoMemory> {
     check_bytes(RESERVE)
 }
 
-/// An error unless some memory is left beside the keys and values that a sequence begins with: else small things would
+/// An error unless some memory is left beside the keys and values that this sequence begins with: else small things would
 /// be asked for when these have taken almost all of it.
-pub(crate) fn check_for_sequence(config: &Config) -> Result<(), NoMemory> {
-    let numbers = [2, config.num_hidden_layers, config.num_key_value_heads, config.head_dim, POSITIONS];
-    let keys_and_values = numbers.into_iter().fold(size_of::<f32>(), usize::saturating_mul);
+pub(crate) fn check_for_sequence(session: &Session) -> Result<(), NoMemory> {
+    let bytes_per_token = session.kv_dtype().bytes_per_token(session.model().config());
+    let keys_and_values = bytes_per_token.saturating_mul(POSITIONS);
     check_bytes(RESERVE.saturating_add(keys_and_values))
 }
 

@@ -3,9 +3,11 @@
 use std::time::SystemTime;
 
 use smolrun::chat::ChatOptions;
-use smolrun::{CancelToken, Fast, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions};
+use smolrun::{
+    CancelToken, Fast, GenerateOptions, KvDtype, PromptOptions, Sampling, Session, SessionOptions,
+};
 
-use crate::args::AnswerArgs;
+use crate::args::{AnswerArgs, Kv};
 use crate::output::tell;
 
 /// How to generate.
@@ -15,12 +17,11 @@ pub(crate) fn options(args: &AnswerArgs, sampling: Sampling, cancel: &CancelToke
 }
 
 /// How to compute.
-pub(crate) fn session_options(threads: Option<usize>) -> SessionOptions {
-    let options = SessionOptions::default();
-    match threads {
-        Some(threads) => options.threads(threads),
-        None => options,
-    }
+pub(crate) fn session_options(threads: Option<usize>, kv: Option<Kv>) -> SessionOptions {
+    let mut options = SessionOptions::default();
+    options.threads = threads;
+    options.kv_dtype = kv.map(KvDtype::from);
+    options
 }
 
 /// Where `--fast` changes nothing.

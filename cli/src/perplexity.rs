@@ -47,14 +47,14 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let model = args.model.open()?;
     let text = read(&args.text)?;
     let tokens = model.tokenizer().encode(&text, SpecialTokens::AsText)?;
-    let mut session = Session::new(&model, session_options(args.threads))?;
+    let mut session = Session::new(&model, session_options(args.threads, args.kv))?;
     let options = PerplexityOptions::default().window(args.window);
     let (perplexity, against) = match &args.against {
         None => (alone(&mut session, &tokens, options)?, None),
         Some(blob) => {
             let other = blob_of(blob, None)?.open(false)?;
             check_tokens(&other, blob, &text, &tokens)?;
-            let mut other = Session::new(&other, session_options(args.threads))?;
+            let mut other = Session::new(&other, session_options(args.threads, None))?;
             let comparison = compare(&mut session, &mut other, &tokens, options)?;
             (comparison.perplexity, Some(Against::new(&comparison)))
         }

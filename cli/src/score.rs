@@ -27,7 +27,7 @@ struct Score {
 
 pub(crate) fn score(model: &ModelArgs, threads: Option<usize>) -> Result {
     let model = model.open()?;
-    let mut session = Session::new(&model, session_options(threads))?;
+    let mut session = Session::new(&model, session_options(threads, None))?;
     each_line("an object with context and continuations", |question: Question| {
         let scores = session.score_texts(&question.context, &question.continuations)?;
         Ok(Answer { scores: scores.into_iter().map(Score::from).collect() })

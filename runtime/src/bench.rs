@@ -23,8 +23,10 @@ pub struct Matrix {
 pub enum MatrixDtype {
     /// What a matrix in a blob can be of.
     Stored(Dtype),
-    /// IEEE binary16, as keys and values are.
+    /// IEEE binary16, as keys and values may be.
     F16,
+    /// Integers of 8 bits, as keys and values may be.
+    I8,
 }
 
 impl Matrix {
@@ -36,6 +38,7 @@ impl Matrix {
                 (None, size) => outputs * inputs * size.map_or(4, |size| size as usize),
             },
             MatrixDtype::F16 => outputs * inputs * 2,
+            MatrixDtype::I8 => outputs * inputs,
         };
         let mut data = AlignedBuf::zeroed(bytes / 4).expect("a benchmark has memory");
         // Something else than what is there, so that each page is one of its own.
@@ -55,6 +58,7 @@ impl Matrix {
             MatrixDtype::Stored(Dtype::F32) => Elements::F32(&self.data),
             MatrixDtype::Stored(Dtype::Bf16) => Elements::Bf16(bytemuck::cast_slice(&self.data)),
             MatrixDtype::F16 => Elements::F16(bytemuck::cast_slice(&self.data)),
+            MatrixDtype::I8 => Elements::I8(bytemuck::cast_slice(&self.data)),
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
                 self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());

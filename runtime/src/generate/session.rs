@@ -32,8 +32,8 @@ pub struct SessionOptions {
     /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is. The result does not depend on it, unless the
     /// session is [`fast`](SessionOptions::fast).
     pub kernels: Option<Kernels>,
-    /// How keys and values are kept.
-    pub kv_dtype: KvDtype,
+    /// How keys and values are kept; by default in f16 where matrices are quantized, which rounds more, else in f32.
+    pub kv_dtype: Option<KvDtype>,
     /// What happens when the sequence is as long as the model's context.
     pub overflow: Overflow,
     /// Whether prompts may run faster, with activations rounded to bf16, on AMX or AVX512-BF16: **not bit-exact**. By
@@ -67,7 +67,7 @@ impl SessionOptions {
 
     /// These options with keys and values kept in this way.
     pub fn kv_dtype(self, kv_dtype: KvDtype) -> SessionOptions {
-        SessionOptions { kv_dtype, ..self }
+        SessionOptions { kv_dtype: Some(kv_dtype), ..self }
     }
 
     /// These options with this behavior past the model's context.
@@ -120,6 +120,11 @@ impl Session {
     /// Threads it computes with.
     pub fn threads(&self) -> usize {
         self.forward.threads()
+    }
+
+    /// How it keeps keys and values.
+    pub fn kv_dtype(&self) -> KvDtype {
+        self.forward.kv_dtype()
     }
 
     /// The instruction set it computes with.

@@ -43,7 +43,7 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
     Add, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks, QuantizeTiles,
-    RoundToBf16, ScaleRows, SiluMul, Softmax,
+    RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
@@ -199,6 +199,7 @@ impl Kernels {
             Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
             Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
             Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
+            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
         }
     }

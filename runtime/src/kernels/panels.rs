@@ -20,6 +20,7 @@ pub(crate) enum Elements<'a> {
     F32(&'a [f32]),
     Bf16(&'a [Bf16Pair]),
     F16(&'a [F16]),
+    I8(&'a [i8]),
     Quantized(Quantized<'a>),
 }
 
@@ -106,6 +107,21 @@ impl Element for F16 {
     }
 }
 
+impl Element for i8 {
+    const INPUTS: usize = 1;
+    type Numbers<T: Copy> = [T; 1];
+
+    #[inline(always)]
+    fn widen(self) -> [f32; 1] {
+        [f32::from(self)]
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, lanes: &[i8; LANES]) -> [S::Lanes; 1] {
+        [simd.load_i8(lanes)]
+    }
+}
+
 impl<'a> Panels<'a> {
     /// How many panels.
     pub(crate) fn count(self) -> usize {
@@ -121,6 +137,7 @@ impl<'a> Panels<'a> {
             Elements::F32(data) => data.len(),
             Elements::Bf16(data) => 2 * data.len(),
             Elements::F16(data) => data.len(),
+            Elements::I8(data) => data.len(),
             Elements::Quantized(data) => data.count() * LANES * self.inputs,
         }
     }
@@ -133,6 +150,7 @@ impl<'a> Panels<'a> {
             Elements::F32(data) => Elements::F32(&data[range]),
             Elements::Bf16(data) => Elements::Bf16(&data[range.start / 2..range.end / 2]),
             Elements::F16(data) => Elements::F16(&data[range]),
+            Elements::I8(data) => Elements::I8(&data[range]),
             Elements::Quantized(data) => Elements::Quantized(data.slice(first, count)),
         };
         Panels { data, ..self }
@@ -153,6 +171,7 @@ impl<'a> Panels<'a> {
             Elements::F32(panel) => copy(&mut values(panel, lane)),
             Elements::Bf16(panel) => copy(&mut values(panel, lane)),
             Elements::F16(panel) => copy(&mut values(panel, lane)),
+            Elements::I8(panel) => copy(&mut values(panel, lane)),
             Elements::Quantized(panel) => copy(&mut panel.row(lane)),
         }
     }

@@ -59,6 +59,7 @@ pub(crate) trait Simd: Copy {
     /// Of the first input, and of the second.
     fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [Self::Lanes; 2];
     fn load_f16(self, from: &[F16; LANES]) -> Self::Lanes;
+    fn load_i8(self, from: &[i8; LANES]) -> Self::Lanes;
     fn store(self, lanes: Self::Lanes, to: &mut [f32; LANES]);
     fn mul(self, lanes: Self::Lanes, other: Self::Lanes) -> Self::Lanes;
     /// `sums + weights * x`, rounded once.

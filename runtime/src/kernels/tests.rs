@@ -126,6 +126,17 @@ fn f16_weights_give_the_bits_of_the_same_numbers_as_f32() {
     }
 }
 
+#[test]
+fn i8_weights_give_the_bits_of_the_same_numbers_as_f32() {
+    let mut noise = Noise(8);
+    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| ROWS.map(|r| (i, r))) {
+        let integers: Vec<i8> = noise.vec(48 * inputs).into_iter().map(|x| (x * 150.0) as i8).collect();
+        let floats: Vec<f32> = integers.iter().map(|&integer| integer.into()).collect();
+        let x = noise.vec(inputs.next_multiple_of(LANES) * rows);
+        assert_same_products([Elements::F32(&floats), Elements::I8(&integers)], inputs, &x, rows);
+    }
+}
+
 /// That the same numbers stored in two ways give the same product in every set.
 fn assert_same_products(stored: [Elements<'_>; 2], inputs: usize, x: &[f32], rows: usize) {
     for set in Kernels::available() {

@@ -38,12 +38,13 @@ impl Forward {
         model: &Model,
         kernels: Kernels,
         pool: Pool,
-        kv: KvDtype,
+        kv: Option<KvDtype>,
         overflow: Overflow,
         is_fast: bool,
     ) -> Forward {
         let weights = &model.layout().weights;
         let is_quantized = weights.dtypes().iter().any(|dtype| dtype.code_bits().is_some());
+        let kv = kv.unwrap_or(if is_quantized { KvDtype::F16 } else { KvDtype::F32 });
         let matrices = weights.layers.iter().flat_map(LayerSections::matrices);
         let rounding = match is_fast {
             true => Rounding::new(matrices.map(|matrix| matrix.dtype), kernels),
@@ -75,6 +76,10 @@ impl Forward {
 
     pub(crate) fn threads(&self) -> usize {
         self.exec.pool.threads()
+    }
+
+    pub(crate) fn kv_dtype(&self) -> KvDtype {
+        self.sequence.cache.dtype()
     }
 
     /// The threads it computes with, for what is done with its logits.

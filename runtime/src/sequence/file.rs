@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 8 | `SMOLKV`, CR, LF |
 //! | 8 | 4 | version of this layout, 1 |
-//! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16 |
+//! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16, 2 integers of 8 bits with scales |
 //! | 16 | 4 | tokens |
 //! | 20 | 4 | 1 if tokens were forgotten after the first KV block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
 //! | 24 | 4 | 1 if a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)), else 0 |
@@ -239,6 +239,7 @@ fn dtype_code(dtype: KvDtype) -> u32 {
     match dtype {
         KvDtype::F32 => 0,
         KvDtype::F16 => 1,
+        KvDtype::Q8 => 2,
     }
 }
 

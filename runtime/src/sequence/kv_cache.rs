@@ -3,7 +3,7 @@
 //! Memory comes in KV blocks of 256 positions when they are first needed, so that a short chat costs a short cache. In a
 //! KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
 //! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
-//! are positions.
+//! are positions. Where numbers have scales, those of the 256 positions stand after the keys of a head, and after its values.
 
 use std::io::{self, Read, Write};
 use std::iter::once;
@@ -16,21 +16,73 @@ use crate::error::{Error, Result};
 use crate::exec::ExecContext;
 use crate::format::Config;
 use crate::kernels::{Elements, F16, LANES, Panels};
+use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
 
 /// Positions of one KV block.
 pub(crate) const KV_BLOCK: usize = 256;
 
 /// How keys and values are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvDtype {
     /// As they are computed.
-    #[default]
     F32,
     /// Rounded to IEEE 754 binary16: half the memory, and half the bytes to read at each token. The logits are no longer
     /// the exact ones, but still do not depend on threads, splits and instruction sets.
     F16,
+    /// Rounded to integers from -127 to 127 times a scale for each position of a head: about a quarter of the memory of
+    /// f32. What is said of the logits of `F16` holds here, too.
+    Q8,
+}
+
+impl KvDtype {
+    /// The name that `smolrun --kv` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvDtype::F32 => "f32",
+            KvDtype::F16 => "f16",
+            KvDtype::Q8 => "q8",
+        }
+    }
+
+    /// Bytes of one position in all layers.
+    pub fn bytes_per_token(self, config: &Config) -> usize {
+        // Config's bounds keep the product far below 2^64.
+        2 * config.num_hidden_layers
+            * config.num_key_value_heads
+            * (config.head_dim + self.scale())
+            * self.size()
+    }
+
+    /// Bytes of a number.
+    fn size(self) -> usize {
+        match self {
+            KvDtype::F32 => size_of::<f32>(),
+            KvDtype::F16 => size_of::<F16>(),
+            KvDtype::Q8 => size_of::<i8>(),
+        }
+    }
+
+    /// As many numbers as a scale takes; 0 where there are none.
+    fn scale(self) -> usize {
+        match self {
+            KvDtype::F32 => f32::SCALE,
+            KvDtype::F16 => F16::SCALE,
+            KvDtype::Q8 => i8::SCALE,
+        }
+    }
+}
+
+/// Runs the same code on the KV blocks of any [`KvDtype`].
+macro_rules! with {
+    ($kv:expr, $blocks:ident => $body:expr) => {
+        match $kv {
+            KvBlocks::F32($blocks) => $body,
+            KvBlocks::F16($blocks) => $body,
+            KvBlocks::Q8($blocks) => $body,
+        }
+    };
 }
 
 /// CRC-32 of what a sequence fills of a KV block.
@@ -51,6 +103,7 @@ type KvBlock<T> = AlignedBuf<T>;
 enum KvBlocks {
     F32(Vec<KvBlock<f32>>),
     F16(Vec<KvBlock<F16>>),
+    Q8(Vec<KvBlock<i8>>),
 }
 
 impl KvCache {
@@ -59,6 +112,7 @@ impl KvCache {
             blocks: match dtype {
                 KvDtype::F32 => KvBlocks::F32(Vec::new()),
                 KvDtype::F16 => KvBlocks::F16(Vec::new()),
+                KvDtype::Q8 => KvBlocks::Q8(Vec::new()),
             },
             num_hidden_layers: config.num_hidden_layers,
             num_key_value_heads: config.num_key_value_heads,
@@ -70,19 +124,14 @@ impl KvCache {
     pub(crate) fn reserve(&mut self, positions: usize) -> Result<()> {
         // Keys and values; Config's bounds keep the product far below 2^64.
         let len = 2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head();
-        match &mut self.blocks {
-            KvBlocks::F32(blocks) => reserve(blocks, positions.div_ceil(KV_BLOCK), len),
-            KvBlocks::F16(blocks) => reserve(blocks, positions.div_ceil(KV_BLOCK), len),
-        }
+        with!(&mut self.blocks, blocks => reserve(blocks, positions.div_ceil(KV_BLOCK), len))
     }
 
     /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
     /// 16 keys.
     fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
-        self.filled_ranges(block, positions).map(move |range| match &self.blocks {
-            KvBlocks::F32(blocks) => bytemuck::cast_slice(&blocks[block][range]),
-            KvBlocks::F16(blocks) => bytemuck::cast_slice(&blocks[block][range]),
-        })
+        self.filled_ranges(block, positions)
+            .map(move |range| with!(&self.blocks, blocks => bytemuck::cast_slice(&blocks[block][range])))
     }
 
     /// Reads the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need, from what
@@ -97,10 +146,7 @@ impl KvCache {
         let count = positions.div_ceil(KV_BLOCK);
         let pieces: Vec<Vec<_>> =
             (0..count).map(|block| self.filled_ranges(block, positions).collect()).collect();
-        Ok(match &mut self.blocks {
-            KvBlocks::F32(blocks) => read(&mut blocks[..count], exec, &pieces, open),
-            KvBlocks::F16(blocks) => read(&mut blocks[..count], exec, &pieces, open),
-        })
+        Ok(with!(&mut self.blocks, blocks => read(&mut blocks[..count], exec, &pieces, open)))
     }
 
     /// Writes the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need.
@@ -130,22 +176,21 @@ impl KvCache {
 
     /// Bytes of all pieces of [`KvCache::filled`].
     fn filled_len(&self, block: usize, positions: usize) -> usize {
-        let size = match self.dtype() {
-            KvDtype::F32 => size_of::<f32>(),
-            KvDtype::F16 => size_of::<F16>(),
-        };
-        self.filled_ranges(block, positions).map(|range| range.len() * size).sum()
+        self.filled_ranges(block, positions).map(|range| range.len() * self.dtype().size()).sum()
     }
 
     fn filled_ranges(&self, block: usize, positions: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (half_head, head_dim) = (self.half_head(), self.head_dim);
+        let (half_head, numbers, head_dim) = (self.half_head(), self.numbers(), self.head_dim);
         let heads = self.num_hidden_layers * self.num_key_value_heads;
         let inside = KV_BLOCK.min(positions - block * KV_BLOCK);
+        let scales_len = inside * ((half_head - numbers) / KV_BLOCK);
+        let scales = move |half: usize| half + numbers..half + numbers + scales_len;
         (0..heads).flat_map(move |head| {
             let (keys, values) = (2 * head * half_head, (2 * head + 1) * half_head);
             let panels = (0..head_dim / LANES).map(move |panel| values + panel * KV_BLOCK * LANES);
-            let values = panels.map(move |start| start..start + inside * LANES);
-            once(keys..keys + inside.next_multiple_of(LANES) * head_dim).chain(values)
+            let numbers = once(keys..keys + inside.next_multiple_of(LANES) * head_dim)
+                .chain(panels.map(move |start| start..start + inside * LANES));
+            numbers.chain([scales(keys), scales(values)].into_iter().filter(|range| !range.is_empty()))
         })
     }
 
@@ -153,15 +198,13 @@ impl KvCache {
         match &self.blocks {
             KvBlocks::F32(_) => KvDtype::F32,
             KvBlocks::F16(_) => KvDtype::F16,
+            KvBlocks::Q8(_) => KvDtype::Q8,
         }
     }
 
     /// Bytes reserved so far.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.blocks {
-            KvBlocks::F32(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
-            KvBlocks::F16(blocks) => blocks.iter().map(|block| size_of_val(&**block)).sum(),
-        }
+        with!(&self.blocks, blocks => blocks.iter().map(|block| size_of_val(&**block)).sum())
     }
 
     /// Drops the positions of the second KV block and renumbers those after it: they become [`KV_BLOCK`] less, and their keys
@@ -177,12 +220,7 @@ impl KvCache {
     ) {
         let (half_head, heads) = (self.half_head(), self.num_key_value_heads);
         let turns = |head| turns(head / heads);
-        match &mut self.blocks {
-            KvBlocks::F32(blocks) => slide(blocks, half_head, exec, angles, turns, |x| x, |x| x),
-            KvBlocks::F16(blocks) => {
-                slide(blocks, half_head, exec, angles, turns, F16::to_f32, F16::from_f32)
-            }
-        }
+        with!(&mut self.blocks, blocks => slide(blocks, half_head, exec, angles, turns));
     }
 
     /// Stores the keys and values of `rows` positions from `position` on: `[kv heads * head_dim/16][rows][16]` each.
@@ -198,21 +236,35 @@ impl KvCache {
         let (unit, range) = (self.half_head(), self.layer(layer));
         let new = NewPositions { first: position, rows, head_dim: self.head_dim, keys, values };
         for block in position / KV_BLOCK..=(position + rows - 1) / KV_BLOCK {
-            match &mut self.blocks {
-                KvBlocks::F32(blocks) => {
-                    new.store(exec, &mut blocks[block][range.clone()], unit, block, |x| x)
-                }
-                KvBlocks::F16(blocks) => {
-                    new.store(exec, &mut blocks[block][range.clone()], unit, block, F16::from_f32);
-                }
-            }
+            let range = range.clone();
+            with!(&mut self.blocks, blocks => new.store(exec, &mut blocks[block][range], unit, block));
         }
     }
 
     /// The keys of KV block `block`: `[position/16][head_dim][16]`.
     pub(crate) fn keys(&self, layer: usize, head: usize, block: usize) -> Panels<'_> {
         let start = self.layer(layer).start + 2 * head * self.half_head();
-        Panels { data: self.elements(block, start..start + self.half_head()), inputs: self.head_dim }
+        Panels { data: self.elements(block, start..start + self.numbers()), inputs: self.head_dim }
+    }
+
+    /// What scores with these keys are multiplied by, one for each position; nothing where keys have no scales.
+    pub(crate) fn key_scales(&self, layer: usize, head: usize, block: usize) -> Option<&[f32]> {
+        self.scales(self.layer(layer).start + 2 * head * self.half_head(), block)
+    }
+
+    /// The same of values and their probabilities.
+    pub(crate) fn value_scales(&self, layer: usize, head: usize, block: usize) -> Option<&[f32]> {
+        self.scales(self.layer(layer).start + (2 * head + 1) * self.half_head(), block)
+    }
+
+    /// Those of the keys, or values, that begin at `start` of a KV block.
+    fn scales(&self, start: usize, block: usize) -> Option<&[f32]> {
+        match &self.blocks {
+            KvBlocks::Q8(blocks) => {
+                Some(bytemuck::cast_slice(&blocks[block][start..][self.numbers()..self.half_head()]))
+            }
+            _ => None,
+        }
     }
 
     /// Panels of the values at `positions` inside KV block `block`: `[panels][positions][16]`; several only of all positions.
@@ -234,12 +286,18 @@ impl KvCache {
         match &self.blocks {
             KvBlocks::F32(blocks) => Elements::F32(&blocks[block][range]),
             KvBlocks::F16(blocks) => Elements::F16(&blocks[block][range]),
+            KvBlocks::Q8(blocks) => Elements::I8(&blocks[block][range]),
         }
     }
 
-    /// Elements of one head's keys, or values, in a KV block.
-    fn half_head(&self) -> usize {
+    /// Numbers of one head's keys, or values, in a KV block.
+    fn numbers(&self) -> usize {
         KV_BLOCK * self.head_dim
+    }
+
+    /// Elements that these take with their scales.
+    fn half_head(&self) -> usize {
+        self.numbers() + KV_BLOCK * self.dtype().scale()
     }
 
     /// Where a layer lies in each KV block: keys and values of each head in turn.
@@ -294,14 +352,12 @@ fn read<T: Pod + Send, R: Read>(
 }
 
 /// See [`KvCache::slide`]; `half_head`: elements of a head's keys; `turns`: of the heads of all layers.
-fn slide<T: Copy + Send>(
+fn slide<T: KvNumber>(
     blocks: &mut [KvBlock<T>],
     half_head: usize,
     exec: &mut ExecContext,
     (cos, sin): (&[f32], &[f32]),
     turns: impl Fn(usize) -> bool + Sync,
-    widen: impl Fn(T) -> f32 + Sync,
-    narrow: impl Fn(f32) -> T + Sync,
 ) {
     let Some(after_first) = blocks.get_mut(1..) else { return };
     after_first.rotate_left(1);
@@ -310,28 +366,37 @@ fn slide<T: Copy + Send>(
         exec.pool.split(block, 2 * half_head, tasks, |first, heads| {
             let heads = (first..).zip(heads.chunks_exact_mut(2 * half_head));
             for (_, head) in heads.filter(|(index, _)| turns(*index)) {
-                for panel in head[..half_head].chunks_exact_mut(2 * cos.len() * LANES) {
-                    turn_back(panel, cos, sin, &widen, &narrow);
+                let (keys, scales) = head[..half_head].split_at_mut(half_head - KV_BLOCK * T::SCALE);
+                let mut scales = bytemuck::cast_slice_mut(scales).chunks_exact_mut(LANES);
+                for panel in keys.chunks_exact_mut(2 * cos.len() * LANES) {
+                    turn_back(panel, scales.next().unwrap_or_default(), cos, sin);
                 }
             }
         });
     }
 }
 
-/// Turns keys of 16 positions, `[head_dim][16]`, back by an angle for each pair of features.
-fn turn_back<T: Copy>(
-    panel: &mut [T],
-    cos: &[f32],
-    sin: &[f32],
-    widen: impl Fn(T) -> f32,
-    narrow: impl Fn(f32) -> T,
-) {
+/// Turns keys of 16 positions, `[head_dim][16]`, back by an angle for each pair of features; `scales`: of each position, or
+/// none.
+fn turn_back<T: KvNumber>(panel: &mut [T], scales: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (first, second) = panel.split_at_mut(cos.len() * LANES);
-    let pairs = first.as_chunks_mut::<LANES>().0.iter_mut().zip(second.as_chunks_mut::<LANES>().0);
-    for ((first, second), (cos, sin)) in pairs.zip(cos.iter().zip(sin)) {
-        for (a, b) in first.iter_mut().zip(second) {
-            let (x, y) = (widen(*a), widen(*b));
-            (*a, *b) = (narrow(x * cos + y * sin), narrow(y * cos - x * sin));
+    for lane in 0..LANES {
+        let scale = scales.get(lane).copied().unwrap_or(1.0);
+        let turned = |a: T, b: T, cos: f32, sin: f32| {
+            let (x, y) = (a.to_f32(scale), b.to_f32(scale));
+            [x * cos + y * sin, y * cos - x * sin]
+        };
+        let pairs = || first[lane..].iter().step_by(LANES).zip(second[lane..].iter().step_by(LANES));
+        let numbers =
+            pairs().zip(cos.iter().zip(sin)).flat_map(|((&a, &b), (cos, sin))| turned(a, b, *cos, *sin));
+        let new_scale = T::scale(numbers);
+        if let Some(scale) = scales.get_mut(lane) {
+            *scale = new_scale;
+        }
+        let pairs = first[lane..].iter_mut().step_by(LANES).zip(second[lane..].iter_mut().step_by(LANES));
+        for ((a, b), (cos, sin)) in pairs.zip(cos.iter().zip(sin)) {
+            let [x, y] = turned(*a, *b, *cos, *sin);
+            (*a, *b) = (T::from_f32(x, new_scale), T::from_f32(y, new_scale));
         }
     }
 }
@@ -347,27 +412,25 @@ struct NewPositions<'a> {
 
 impl NewPositions<'_> {
     /// Writes those that belong into KV block `block`, whose part of the layer is `layer`: units of a head's keys or values.
-    fn store<T: Copy + Send>(
-        &self,
-        exec: &mut ExecContext,
-        layer: &mut [T],
-        unit: usize,
-        block: usize,
-        convert: impl Fn(f32) -> T + Sync,
-    ) {
+    fn store<T: KvNumber>(&self, exec: &mut ExecContext, layer: &mut [T], unit: usize, block: usize) {
         let start = block * KV_BLOCK;
         let positions = self.first.max(start)..(self.first + self.rows).min(start + KV_BLOCK);
         let tasks = exec.tasks(2 * self.keys.len());
         exec.pool.split(layer, unit, tasks, |first, run| {
             for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
+                let (numbers, scales) = half.split_at_mut(KV_BLOCK * self.head_dim);
+                let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
                 let head_len = self.head_dim * self.rows;
                 let source = if i % 2 == 0 { self.keys } else { self.values };
-                for (feature, panel) in
-                    source[i / 2 * head_len..][..head_len].chunks_exact(self.rows * LANES).enumerate()
-                {
-                    for position in positions.clone() {
-                        let lanes = &panel[(position - self.first) * LANES..][..LANES];
-                        let inside = position - start;
+                let panels = || source[i / 2 * head_len..][..head_len].chunks_exact(self.rows * LANES);
+                for position in positions.clone() {
+                    let (row, inside) = (position - self.first, position - start);
+                    let lanes = || panels().map(|panel| &panel[row * LANES..][..LANES]);
+                    let scale = T::scale(lanes().flatten().copied());
+                    if let Some(slot) = scales.get_mut(inside) {
+                        *slot = scale;
+                    }
+                    for (feature, lanes) in lanes().enumerate() {
                         let (to, step) = match i % 2 {
                             0 => (
                                 (inside / LANES * self.head_dim + feature * LANES) * LANES + inside % LANES,
@@ -375,8 +438,8 @@ impl NewPositions<'_> {
                             ),
                             _ => ((feature * KV_BLOCK + inside) * LANES, 1),
                         };
-                        for (slot, &x) in half[to..].iter_mut().step_by(step).zip(lanes) {
-                            *slot = convert(x);
+                        for (slot, &x) in numbers[to..].iter_mut().step_by(step).zip(lanes) {
+                            *slot = T::from_f32(x, scale);
                         }
                     }
                 }

@@ -2,6 +2,7 @@
 
 mod file;
 mod kv_cache;
+mod kv_number;
 
 pub(crate) use self::file::{MAGIC, Owner, check_save};
 pub use self::kv_cache::KvDtype;

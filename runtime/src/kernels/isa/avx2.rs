@@ -70,6 +70,16 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> [__m256; 2] {
+        // SAFETY: see above; each load takes 8 bytes of 16.
+        unsafe {
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from[8..].as_ptr().cast()));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
+    }
+
+    #[inline(always)]
     fn store(self, lanes: [__m256; 2], to: &mut [f32; LANES]) {
         // SAFETY: see above.
         unsafe {

@@ -140,6 +140,12 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> __m512 {
+        // SAFETY: see above; the load takes all 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
     fn store(self, lanes: __m512, to: &mut [f32; LANES]) {
         // SAFETY: see above.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), lanes) }

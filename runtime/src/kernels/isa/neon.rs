@@ -76,6 +76,19 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> [float32x4_t; 4] {
+        // SAFETY: see above; the load takes all 16 bytes.
+        unsafe {
+            let bytes = vld1q_s8(from.as_ptr());
+            let halves = [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)];
+            array::from_fn(|i| match i % 2 {
+                0 => vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[i / 2]))),
+                _ => vcvtq_f32_s32(vmovl_high_s16(halves[i / 2])),
+            })
+        }
+    }
+
+    #[inline(always)]
     fn store(self, lanes: [float32x4_t; 4], to: &mut [f32; LANES]) {
         for (lanes, to) in lanes.into_iter().zip(to.as_chunks_mut::<4>().0) {
             // SAFETY: see above.

@@ -83,6 +83,17 @@ impl<const N: usize> Simd for Simd128<N> {
     }
 
     #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> [v128; 4] {
+        // SAFETY: see above; the load takes all 16 bytes.
+        let bytes = unsafe { v128_load(from.as_ptr().cast()) };
+        let halves = [i16x8_extend_low_i8x16(bytes), i16x8_extend_high_i8x16(bytes)];
+        array::from_fn(|i| match i % 2 {
+            0 => f32x4_convert_i32x4(i32x4_extend_low_i16x8(halves[i / 2])),
+            _ => f32x4_convert_i32x4(i32x4_extend_high_i16x8(halves[i / 2])),
+        })
+    }
+
+    #[inline(always)]
     fn store(self, lanes: [v128; 4], to: &mut [f32; LANES]) {
         for (lanes, to) in lanes.into_iter().zip(to.as_chunks_mut::<4>().0) {
             // SAFETY: see above.

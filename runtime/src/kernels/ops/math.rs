@@ -127,6 +127,30 @@ impl PlainOp for ScaleRows<'_> {
     }
 }
 
+/// `x *= scales[feature]`, in each row.
+pub(crate) struct ScaleLanes<'a> {
+    /// `[panels][rows][16]`
+    pub x: &'a mut [f32],
+    pub rows: usize,
+    /// A value for each feature, 16 a panel.
+    pub scales: &'a [f32],
+}
+
+impl PlainOp for ScaleLanes<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let ScaleLanes { x, rows, scales } = self;
+        let scales = scales.as_chunks::<LANES>().0;
+        for (x, scales) in x.chunks_exact_mut(rows * LANES).zip(scales) {
+            for x in x.as_chunks_mut::<LANES>().0 {
+                for lane in 0..LANES {
+                    x[lane] *= scales[lane];
+                }
+            }
+        }
+    }
+}
+
 /// `y = silu(gate) * up` for panels of gate and up in turn.
 pub(crate) struct SiluMul<'a> {
     /// `[2 n][rows][16]`

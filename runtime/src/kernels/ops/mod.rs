@@ -9,7 +9,7 @@ mod quantize;
 
 pub(crate) use self::bf16::{MatmulBf16, RoundToBf16};
 pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
-pub(crate) use self::math::{Add, InverseRms, ScaleRows, SiluMul, Softmax};
+pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Softmax};
 pub(super) use self::matmul::Matmul;
 pub(super) use self::peak::{MultiplyAdds, Read, STREAMS, SUMS};
 pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles};

@@ -20,7 +20,7 @@ impl Attention<'_> {
         let (panels, group) = (self.config.head_dim / LANES, self.config.heads_per_kv());
         swap_axes(&s.qkv[..self.config.attention_width()], group, panels, &mut s.queries);
         self.score(s, positions.clone());
-        self.normalize(s, positions.len());
+        self.normalize(s, positions.clone());
         self.mix(s, positions);
         swap_axes(&s.mixed, panels, group, &mut s.attention);
         Ok(())
@@ -47,16 +47,16 @@ impl Attention<'_> {
         });
     }
 
-    /// `scores = softmax(scale scores)`
-    fn normalize(&mut self, s: &mut Scratch, positions: usize) {
+    /// `scores = softmax(scale scores)`, times the values' scales.
+    fn normalize(&mut self, s: &mut Scratch, positions: Range<usize>) {
         let (scale, group, window) = (self.scale(), self.config.heads_per_kv(), self.window());
         let tasks = self.exec.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
         let (heads, pool) = self.heads();
-        let head_len = group * padded(positions);
-        pool.split(&mut s.scores, head_len, tasks, |_, scores| {
-            for scores in scores.chunks_exact_mut(head_len) {
-                let op = Softmax { scores, rows: group, tokens: 1, len: positions, window, scale };
-                heads.kernels.run(op);
+        let (len, head_len) = (positions.len(), group * padded(positions.len()));
+        pool.split(&mut s.scores, head_len, tasks, |first, scores| {
+            for (head, scores) in (first..).zip(scores.chunks_exact_mut(head_len)) {
+                heads.kernels.run(Softmax { scores, rows: group, tokens: 1, len, window, scale });
+                heads.scale(head, scores, positions.clone(), group);
             }
         });
     }

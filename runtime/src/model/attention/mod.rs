@@ -14,7 +14,7 @@ use super::weights::LayerWeights;
 use crate::error::Result;
 use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
-use crate::kernels::{InverseRms, Kernels, LANES, ScaleRows};
+use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache};
 
 /// One layer's attention for the tokens of one pass.
@@ -136,7 +136,25 @@ impl Heads<'_> {
             let (run, rest) = scores.split_at_mut(count * rows * LANES);
             let keys = self.cache.keys(self.layer, head, block).slice(inside, count);
             self.kernels.matmul(keys, queries, rows, run, false);
+            if let Some(scales) = self.cache.key_scales(self.layer, head, block) {
+                self.kernels.run(ScaleLanes { x: run, rows, scales: &scales[inside * LANES..] });
+            }
             (scores, panel) = (rest, panel + count);
+        }
+    }
+
+    /// Multiplies probabilities of `positions`, of which the first is that of a panel, by the scales that the values have, if any:
+    /// `[positions/16, rounded up][rows][16]`.
+    fn scale(self, head: usize, mut probabilities: &mut [f32], positions: Range<usize>, rows: usize) {
+        let mut position = positions.start;
+        while position < positions.end {
+            // As far as the KV block reaches.
+            let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
+            let Some(scales) = self.cache.value_scales(self.layer, head, block) else { return };
+            let len = ((KV_BLOCK - inside) * rows).min(probabilities.len());
+            let (x, rest) = probabilities.split_at_mut(len);
+            self.kernels.run(ScaleLanes { x, rows, scales: &scales[inside..] });
+            (probabilities, position) = (rest, (block + 1) * KV_BLOCK);
         }
     }
 

@@ -104,6 +104,7 @@ impl QueryTile {
         heads.score(self.head, positions.start / LANES, queries, rows, scores);
         let seen_by_first = positions.len() + 1 - self.tokens;
         heads.kernels.run(Softmax { scores, rows, tokens: self.tokens, len: seen_by_first, window, scale });
+        heads.scale(self.head, scores, positions.clone(), rows);
         for (feature, mixed) in mixed.chunks_exact_mut(rows * LANES).take(heads.panels).enumerate() {
             heads.mix(self.head, feature, scores, positions.clone(), rows, mixed);
         }
