@@ -24,6 +24,7 @@ mod limits;
 mod lora;
 mod overflow;
 mod perplexity;
+mod published_templates;
 mod quantize;
 mod reference;
 mod saved_session;

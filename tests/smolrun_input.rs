@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use smol_tests::common::{Running, TempDir};
+use smol_tests::common::{Running, TempDir, repository};
 
 use crate::smolrun_cli::{
     PROMPT, SMOLLM2_TEMPLATE, assert_error, blob, command, good, ids, outcome, report, set_field, smolrun,
@@ -33,6 +33,66 @@ fn prompt(args: &[&str], input: &str) -> String {
     let report: Value = serde_json::from_str(&line).unwrap();
     let text = good(with_input(&["detokenize", args[0]], format!("{}\n", report["prompt_ids"])));
     serde_json::from_str(&text).unwrap()
+}
+
+/// The files of the example in docs/guide.md.
+#[test]
+fn tools_are_given_and_their_results_are_answered() {
+    const TEMPLATE: &str = "{% if tools %}{% for tool in tools %}{{ tool.function.name }}: {{ tool | tojson }}\n{% endfor %}{% endif %}\
+        {% for said in messages %}{{ said.role }}{% if said.name %} {{ said.name }} {{ said.tool_call_id }}{% endif %}: \
+        {{ said.content }}{{ said.tool_calls[0].function | tojson if said.tool_calls }}\n{% endfor %}";
+    let temp = TempDir::new();
+    let chat = variant(&temp, |model| {
+        set_field(model.join("tokenizer_config.json"), "chat_template", json!(TEMPLATE))
+    });
+    let file = |name: &str, content: &str| {
+        fs::write(temp.join(name), content).unwrap();
+        temp.join(name).into_os_string().into_string().unwrap()
+    };
+    let guide = fs::read_to_string(repository().join("docs/guide.md")).unwrap();
+    let example = |name: &str| {
+        let (_, after) = guide.split_once(&format!("`{name}`")).unwrap();
+        let lines = after
+            .lines()
+            .skip(1)
+            .skip_while(|line| line.is_empty())
+            .take_while(|line| line.starts_with("    "));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let tools = file("tools.json", &example("tools.json"));
+    let weather = file("weather.json", &example("weather.json"));
+
+    let told = prompt(&[&chat, "--chat", "How is the weather in Rome?", "--tools", &tools], "");
+    assert!(
+        told.starts_with(
+            "get_weather: {\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\""
+        ),
+        "{told}"
+    );
+    let (_, question) = told.split_once('\n').unwrap();
+    assert_eq!(question, "user: How is the weather in Rome?\n");
+    let told = prompt(&[&chat, "--messages", &weather, "--tools", &tools], "");
+    let (_, said) = told.split_once('\n').unwrap();
+    let expected = "user: How is the weather in Rome?\n\
+        assistant: {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n\
+        tool get_weather call1: sunny, 24 degrees\n";
+    assert_eq!(said, expected);
+    assert_eq!(prompt(&[&chat, "--messages", &weather], ""), expected);
+
+    for (content, expected) in [
+        (
+            "[{]",
+            "wrong.json: tools: expected JSON, found ']' at line 1, column 3, where a key in double quotes should be",
+        ),
+        ("{}", "wrong.json: tools: expected an array of objects, found map"),
+        (&"[".repeat(100), "wrong.json: tools: expected JSON, found lists and objects more than 32 deep"),
+    ] {
+        let wrong = file("wrong.json", content);
+        assert_error(&smolrun(&[&chat, "--chat", "x", "--tools", &wrong]), expected);
+    }
+    assert_error(&smolrun(&[&chat, "--chat", "x", "--tools", "/no/such"]), "/no/such: No such file");
+    let outcome = smolrun(&[&chat, "x", "--tools", &tools]);
+    assert!(outcome.code == 2 && outcome.stderr.contains("--tools needs --chat"), "{outcome:?}");
 }
 
 /// SmolLM2's text for a message to which nothing was said before.
@@ -124,7 +184,10 @@ fn files_hold_prompts_system_messages_and_conversations() {
 
     let broken = file("broken.json", "{\"messages\": [{\"role\": 1}]}");
     for (args, expected) in [
-        (&["--messages", &broken][..], "broken.json: no conversation"),
+        (
+            &["--messages", &broken][..],
+            "broken.json: no conversation: message: role: expected a string, found number",
+        ),
         (&["--messages", "/no/such"], "/no/such: No such file"),
         (&["--chat", "--prompt-file", "/no/such"], "/no/such: No such file"),
         (&["--chat", "x", "--system-file", "/no/such"], "/no/such: No such file"),

@@ -33,6 +33,7 @@ Examples:
   smolrun smol.bin
   smolrun smol.bin --chat \"What is the capital of France?\"
   smolrun smol.bin --chat \"Sum this up:\" < report.txt
+  smolrun smol.bin --chat \"How is the weather in Rome?\" --tools tools.json
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
   smolrun bench smol.bin -p 512 -n 128 --threads 2
@@ -316,8 +317,19 @@ pub(crate) struct PromptArgs {
     pub(crate) system_file: Option<PathBuf>,
     /// Continue the conversation in FILE: {"messages": [{"role": "user", "content": ...}, ...]}, as /save writes it, or
     /// only the list. The prompt, if there is one, is the next message.
+    ///
+    /// A message may have whatever else the template reads: "reasoning_content" and "tool_calls" of the assistant,
+    /// "tool_call_id" and "name" of a message of the role "tool".
     #[arg(long, value_name = "FILE")]
     pub(crate) messages: Option<PathBuf>,
+    /// Tell the template which tools the model may call: FILE has a JSON array of them.
+    ///
+    /// A tool is an object such as {"type": "function", "function": {"name": "now", "description": "Tells the time.",
+    /// "parameters": {"type": "object", "properties": {}}}}. The model's call is part of its answer, in a form of the
+    /// model's own. What the tool returned goes into --messages, as a message of the role "tool" after that of the
+    /// assistant with "tool_calls".
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
     /// Parse control tokens such as <|im_start|> in the prompt.
     #[arg(long, conflicts_with_all = ["chat", "messages"])]
     pub(crate) special: bool,

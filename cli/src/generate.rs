@@ -210,8 +210,12 @@ fn is_conversation(args: &GenerateArgs) -> bool {
 /// What the arguments alone do not tell clap.
 fn check_usage(args: &PromptArgs, is_conversation: bool) {
     let has_system = args.system.is_some() || args.system_file.is_some();
-    if has_system && !args.is_chat() && !is_conversation {
-        wrong_usage("--system needs --chat, or a conversation on a terminal");
+    let given = [("--system", has_system), ("--tools", args.tools.is_some())];
+    if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given)
+        && !args.is_chat()
+        && !is_conversation
+    {
+        wrong_usage(&format!("{name} needs --chat, or a conversation on a terminal"));
     }
 }
 
@@ -227,7 +231,7 @@ fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -
         let messages: Option<Vec<Message>> = args.messages(prompt)?;
         let messages =
             messages.unwrap_or_else(|| wrong_usage("there is nothing to answer: a prompt is needed"));
-        return Ok(model.encode_chat_with(&messages, &chat_options(session))?);
+        return Ok(model.encode_chat_with(&messages, &chat_options(args.chat_options()?, session))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
     let options = prompt_options(session).special_tokens(special);

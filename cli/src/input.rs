@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use smolrun::Message;
+use smolrun::chat::ChatOptions;
 
 use crate::args::PromptArgs;
 use crate::chat::Conversation;
@@ -70,14 +71,20 @@ impl PromptArgs {
         Ok(conversation)
     }
 
+    /// What the chat template is told besides the conversation.
+    pub(crate) fn chat_options(&self) -> Result<ChatOptions> {
+        let Some(file) = &self.tools else { return Ok(ChatOptions::default()) };
+        let options = ChatOptions::default().tools(&read_file(file)?);
+        options.map_err(|error| format!("{}: {error}", file.display()))
+    }
+
     /// What is to be answered; none if there is nothing to answer.
     pub(crate) fn messages(&self, prompt: Option<String>) -> Result<Option<Vec<Message>>> {
         let mut conversation = self.conversation()?;
         if let Some(prompt) = prompt {
             conversation.push("user", &prompt);
         }
-        let messages = conversation.messages().to_vec();
-        Ok(messages.last().is_some_and(|last| last.role == "user").then_some(messages))
+        Ok(conversation.wants_answer().then(|| conversation.messages().to_vec()))
     }
 }
 

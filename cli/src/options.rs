@@ -32,8 +32,8 @@ pub(crate) fn tell_if_not_fast(session: &Session) {
 }
 
 /// How a conversation becomes tokens: as of now, and no more of them than the session can hold.
-pub(crate) fn chat_options(session: &Session) -> ChatOptions {
-    ChatOptions::default().now(SystemTime::now()).max_tokens(session.most_tokens())
+pub(crate) fn chat_options(options: ChatOptions, session: &Session) -> ChatOptions {
+    options.now(SystemTime::now()).max_tokens(session.most_tokens())
 }
 
 /// How a text becomes a prompt: no more tokens than the session can hold.

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use smolrun::Message;
 
 /// Largest file that is read: far more than any context holds.
@@ -17,18 +16,6 @@ pub(crate) struct Conversation {
     messages: Vec<Message>,
     /// Whether something was said that is in no file.
     has_news: bool,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Saved<'a> {
-    #[serde(borrow)]
-    messages: Vec<SavedMessage<'a>>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct SavedMessage<'a> {
-    role: std::borrow::Cow<'a, str>,
-    content: std::borrow::Cow<'a, str>,
 }
 
 impl Conversation {
@@ -59,6 +46,17 @@ impl Conversation {
         self.has_news = true;
     }
 
+    /// Whether an answer comes next: after what a user says, or a tool.
+    pub(crate) fn wants_answer(&self) -> bool {
+        self.messages.last().is_some_and(|last| !["assistant", SYSTEM].contains(&last.role.as_str()))
+    }
+
+    /// Takes back the last message of the user and what came after it.
+    pub(crate) fn take_back(&mut self) -> Option<Message> {
+        let last = self.messages.iter().rposition(|message| message.role == "user")?;
+        self.messages.drain(last..).next()
+    }
+
     /// Takes back what was said last, if it was by `role`.
     pub(crate) fn pop(&mut self, role: &str) -> Option<Message> {
         self.messages.pop_if(|last| last.role == role)
@@ -71,12 +69,7 @@ impl Conversation {
 
     /// Writes it to the file at `path`, whole or not at all; one that is there is replaced only if `may_replace`.
     pub(crate) fn save(&mut self, path: &Path, may_replace: bool) -> Result<(), String> {
-        let messages = self.messages.iter().map(|message| SavedMessage {
-            role: message.role.as_str().into(),
-            content: message.content.as_str().into(),
-        });
-        let saved = serde_json::to_string_pretty(&Saved { messages: messages.collect() });
-        let text = saved.map_err(|error| error.to_string())? + "\n";
+        let text = Message::list_to_json(&self.messages).map_err(|error| error.to_string())? + "\n";
         write(path, text.as_bytes(), may_replace).map_err(|error| format!("{}: {error}", path.display()))?;
         self.has_news = false;
         Ok(())
@@ -99,14 +92,9 @@ impl Conversation {
         if bytes.len() as u64 > MAX_LEN {
             return Err(format!("expected at most {MAX_LEN} bytes"));
         }
-        // What `/save` writes, or its list of messages alone.
-        let saved: Result<Vec<SavedMessage>, _> = match bytes.trim_ascii_start().first() {
-            Some(b'[') => serde_json::from_slice(bytes),
-            _ => serde_json::from_slice(bytes).map(|Saved { messages }| messages),
-        };
-        let saved = saved.map_err(|error| format!("no conversation: {error}"))?;
-        let messages = saved.into_iter().map(|message| Message::new(message.role, message.content));
-        Ok(Conversation { messages: messages.collect(), has_news: false })
+        let text = str::from_utf8(bytes).map_err(|error| format!("no conversation: {error}"))?;
+        let messages = Message::list_from_json(text).map_err(|error| format!("no conversation: {error}"))?;
+        Ok(Conversation { messages, has_news: false })
     }
 }
 
@@ -142,7 +130,7 @@ fn create(path: &Path) -> io::Result<File> {
 mod tests {
     use std::fs;
 
-    use super::Conversation;
+    use super::{Conversation, Message};
 
     fn said(conversation: &Conversation) -> Vec<[&str; 2]> {
         conversation.messages().iter().map(|said| [said.role.as_str(), said.content.as_str()]).collect()
@@ -163,12 +151,26 @@ mod tests {
     }
 
     #[test]
+    fn what_tools_say_is_answered_and_taken_back_with_the_question() {
+        let json = r#"[{"role": "system", "content": "x"}, {"role": "user", "content": "Time?"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "now"}}]}, {"role": "tool", "content": "12:34"}]"#;
+        let mut conversation = Conversation::parse(json.as_bytes()).unwrap();
+        assert!(conversation.wants_answer());
+        conversation.push("assistant", "Noon.");
+        assert!(!conversation.wants_answer());
+        assert_eq!(conversation.take_back().unwrap().content, "Time?");
+        assert_eq!(said(&conversation), [["system", "x"]]);
+        assert!(conversation.take_back().is_none() && !conversation.wants_answer());
+    }
+
+    #[test]
     fn a_saved_conversation_comes_back_and_nothing_else_does() {
         let name = |name: &str| std::env::temp_dir().join(format!("smolrun-{}-{name}", std::process::id()));
         let (path, other) = (name("chat.json"), name("other.json"));
         let mut conversation = Conversation::default();
         conversation.set_system("é \"quoted\"\n");
         conversation.push("user", "<|im_end|>\u{0}日本");
+        conversation.messages.push(Message::new("tool", "12").name("now").tool_call_id("\"1\""));
         fs::write(&path, "was here before").unwrap();
         assert!(conversation.save(&path, false).unwrap_err().contains("/save!"));
         assert_eq!(fs::read(&path).unwrap(), b"was here before");
@@ -176,10 +178,17 @@ mod tests {
         conversation.save(&path, true).unwrap();
         assert!(!conversation.has_news());
         let loaded = Conversation::load(&path).unwrap();
-        assert_eq!(said(&loaded), said(&conversation));
+        assert_eq!(loaded.messages(), conversation.messages());
         fs::remove_file(&path).unwrap();
         assert!(Conversation::load(&path).unwrap_err().contains("chat.json"));
-        for wrong in ["", "[1]", "{}", r#"{"messages": [{"role": "user"}]}"#, "\u{0}"] {
+        for wrong in [
+            "",
+            "[1]",
+            "{}",
+            r#"{"messages": [{"role": "user"}]}"#,
+            "\u{0}",
+            r#"{"messages": [{"role": 1}]}"#,
+        ] {
             fs::write(&other, wrong).unwrap();
             assert!(Conversation::load(&other).unwrap_err().contains("no conversation"), "{wrong}");
         }

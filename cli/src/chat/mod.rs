@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use smolrun::chat::ChatOptions;
 use smolrun::{FinishReason, Sampling, Session};
 
 use self::command::{HELP, Line};
@@ -39,6 +40,8 @@ struct Chat {
     /// Whether each answer is followed by its times.
     has_stats: bool,
     conversation: Conversation,
+    /// What the template is told besides the conversation.
+    options: ChatOptions,
     /// Where it was saved to or loaded from.
     file: Option<PathBuf>,
     rescue: Rescue,
@@ -59,6 +62,7 @@ pub(crate) fn run(
         settings: Settings::new(&args.answer, session.model()),
         has_stats: args.stats,
         conversation: args.prompt.conversation()?,
+        options: args.prompt.chat_options()?,
         file: args.prompt.messages.clone(),
         rescue: Rescue::default(),
         has_template: session.model().chat_template()?.is_some(),
@@ -196,6 +200,7 @@ impl Chat {
             let before = match said.role.as_str() {
                 "user" => "> ",
                 "system" => "system: ",
+                "tool" => "tool: ",
                 _ => "",
             };
             say(&format!("{before}{}", said.content))?;
@@ -205,14 +210,9 @@ impl Chat {
 
     /// Takes back the last message of the user and what came after it.
     fn undo(&mut self) -> Report {
-        let before = self.conversation.clone();
-        while self.conversation.pop("assistant").is_some() {}
-        match self.conversation.pop("user") {
+        match self.conversation.take_back() {
             Some(message) => Ok(format!("taken back: {}", message.content)),
-            None => {
-                self.conversation = before;
-                Err("there is nothing to take back".into())
-            }
+            None => Err("there is nothing to take back".into()),
         }
     }
 
@@ -220,13 +220,11 @@ impl Chat {
     fn retry(&mut self) -> Result {
         let before = self.conversation.clone();
         while self.conversation.pop("assistant").is_some() {}
-        match self.conversation.messages().last() {
-            Some(last) if last.role == "user" => self.respond(before),
-            _ => {
-                self.conversation = before;
-                Ok(tell(Err("there is nothing to answer again".into()))?)
-            }
+        if self.conversation.wants_answer() {
+            return self.respond(before);
         }
+        self.conversation = before;
+        Ok(tell(Err("there is nothing to answer again".into()))?)
     }
 
     /// Adds a message and the model's answer to it.
@@ -265,7 +263,8 @@ impl Chat {
     fn prompt(&self) -> Result<Vec<u32>> {
         let (model, messages) = (self.session.model(), self.conversation.messages());
         if self.has_template {
-            return Ok(model.encode_chat_with(messages, &chat_options(&self.session))?);
+            let options = chat_options(self.options.clone(), &self.session);
+            return Ok(model.encode_chat_with(messages, &options)?);
         }
         let text = messages.last().map_or("", |message| message.content.as_str());
         Ok(model.encode_prompt_with(text, &prompt_options(&self.session))?)

@@ -14,59 +14,94 @@ pub(super) enum Guarding {
     Possible,
 }
 
-/// `text` with `guard` in everything that is, or could at its borders become part of, one of `controls`.
-pub(super) fn guard_text(text: &str, controls: &[&str], guard: char, guarding: Guarding) -> String {
-    let mut guarded = String::with_capacity(text.len());
-    // Templates trim what they insert, so the borders are those of the trimmed text.
-    let inner = strip(text);
-    let start = text.len() - lstrip(text).len();
-    let end = start + inner.len();
-    let first_chars: BTreeSet<char> = controls.iter().filter_map(|control| control.chars().next()).collect();
-    let mut spelled: Vec<(&str, ())> = controls.iter().map(|&control| (control, ())).collect();
-    spelled.sort_unstable();
-    let spelled = Prefixes::new(spelled);
-    for (at, character) in text.char_indices() {
-        if at == start && ends_a_control(inner, controls) || at == end && begins_a_control(inner, controls) {
-            guarded.push(guard);
-        }
-        guarded.push(character);
-        let is_guarded = match guarding {
-            Guarding::Spelled => spelled.longest(&text.as_bytes()[at..]).is_some(),
-            Guarding::Possible => first_chars.contains(&character),
+/// What keeps texts from becoming control tokens.
+pub(super) struct Guard<'a> {
+    /// What is put into them.
+    guard: char,
+    controls: Prefixes<'a, ()>,
+    /// The first character of each control token.
+    first_chars: BTreeSet<char>,
+    /// Each control token from a later character on: what comes before such a text could complete it.
+    ends: Prefixes<'a, ()>,
+    /// Each control token up to a later character: what comes after such a text could complete it.
+    beginnings: BTreeSet<&'a str>,
+    longest: usize,
+}
+
+impl<'a> Guard<'a> {
+    pub(super) fn new(controls: &[&'a str], guard: char) -> Guard<'a> {
+        let cuts = || {
+            controls
+                .iter()
+                .flat_map(|control| control.char_indices().skip(1).map(|(at, _)| control.split_at(at)))
         };
-        if is_guarded {
-            guarded.push(guard);
+        Guard {
+            guard,
+            controls: sorted(controls.iter().copied()),
+            first_chars: controls.iter().filter_map(|control| control.chars().next()).collect(),
+            ends: sorted(cuts().map(|(_, end)| end)),
+            beginnings: cuts().map(|(beginning, _)| beginning).collect(),
+            longest: controls.iter().map(|control| control.len()).max().unwrap_or(0),
         }
     }
-    if end == text.len() && begins_a_control(inner, controls) {
-        guarded.push(guard);
+
+    /// Whether a control token begins with a character of `text`, which may be JSON.
+    pub(super) fn is_possible(&self, text: &str) -> bool {
+        let is_escaped = |character: &char| matches!(character, '\0'..' ' | '"' | '\\');
+        let has_escaped = self.first_chars.iter().any(is_escaped);
+        text.contains(|character| self.first_chars.contains(&character) || has_escaped && character == '\\')
     }
-    guarded
+
+    /// `text` with the guard in everything that is, or could at its borders become part of, a control token.
+    pub(super) fn text(&self, text: &str, guarding: Guarding) -> String {
+        let mut guarded = String::with_capacity(text.len());
+        // Templates trim what they insert, so the borders are those of the trimmed text.
+        let inner = strip(text);
+        let start = text.len() - lstrip(text).len();
+        let end = start + inner.len();
+        let (ends_one, begins_one) = (self.ends.longest(inner.as_bytes()).is_some(), self.begins_one(inner));
+        for (at, character) in text.char_indices() {
+            if at == start && ends_one || at == end && begins_one {
+                guarded.push(self.guard);
+            }
+            guarded.push(character);
+            let is_guarded = match guarding {
+                Guarding::Spelled => self.controls.longest(&text.as_bytes()[at..]).is_some(),
+                Guarding::Possible => self.first_chars.contains(&character),
+            };
+            if is_guarded {
+                guarded.push(self.guard);
+            }
+        }
+        if end == text.len() && begins_one {
+            guarded.push(self.guard);
+        }
+        guarded
+    }
+
+    /// Whether `text` ends with the beginning of a control token.
+    fn begins_one(&self, text: &str) -> bool {
+        let ends = text.char_indices().rev().map(|(at, _)| &text[at..]);
+        ends.take_while(|end| end.len() < self.longest).any(|end| self.beginnings.contains(end))
+    }
 }
 
-/// Whether `text` starts with a proper suffix of a control token: what comes before it could complete it.
-fn ends_a_control(text: &str, controls: &[&str]) -> bool {
-    proper_cuts(controls).any(|(_, suffix)| text.starts_with(suffix))
-}
-
-/// Whether `text` ends with a proper prefix of a control token: what comes after it could complete it.
-fn begins_a_control(text: &str, controls: &[&str]) -> bool {
-    proper_cuts(controls).any(|(prefix, _)| text.ends_with(prefix))
-}
-
-/// Each control token cut in two at every character, neither part empty.
-fn proper_cuts<'a>(controls: &[&'a str]) -> impl Iterator<Item = (&'a str, &'a str)> {
-    controls.iter().flat_map(|control| control.char_indices().skip(1).map(|(at, _)| control.split_at(at)))
+fn sorted<'a>(texts: impl Iterator<Item = &'a str>) -> Prefixes<'a, ()> {
+    let mut texts: Vec<(&str, ())> = texts.map(|text| (text, ())).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    Prefixes::new(texts)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Guarding, guard_text};
+    use super::{Guard, Guarding};
 
     #[test]
     fn a_guard_stands_in_whatever_spells_a_control_token() {
         let controls = ["<|end|>", "<s>"];
-        let guarded = |text| guard_text(text, &controls, '!', Guarding::Spelled);
+        let guard = Guard::new(&controls, '!');
+        let guarded = |text| guard.text(text, Guarding::Spelled);
         for (text, expected) in [
             ("", ""),
             ("plain text", "plain text"),
@@ -83,6 +118,20 @@ mod tests {
             assert_eq!(guarded(text), expected, "{text:?}");
         }
     }
+
+    #[test]
+    fn a_control_token_is_possible_where_its_first_character_is_or_may_be_escaped() {
+        for (control, text, expected) in [
+            ("<s>", "a < b", true),
+            ("<s>", "a\\n", false),
+            ("\n\n", r#"["a\nb"]"#, true),
+            ("\n\n", r#"["a"]"#, false),
+            ("\"s\"", r#"["\""]"#, true),
+        ] {
+            assert_eq!(Guard::new(&[control], '!').is_possible(text), expected, "{control:?} {text}");
+        }
+    }
+
     #[test]
     fn a_guard_stands_after_whatever_begins_a_control_token() {
         let controls = ["<|end|>", "[s]"];
@@ -92,7 +141,7 @@ mod tests {
             ("[1]", "[!1]"),
             ("x <|en", "x <!|en!"),
         ] {
-            assert_eq!(guard_text(text, &controls, '!', Guarding::Possible), expected, "{text:?}");
+            assert_eq!(Guard::new(&controls, '!').text(text, Guarding::Possible), expected, "{text:?}");
         }
     }
 }

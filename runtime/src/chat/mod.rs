@@ -4,17 +4,22 @@
 //!
 //! **What a message says never becomes a control token**, whatever it spells. Before the template sees it, a guard
 //! character is put into everything in it that could be read as one. The tokenizer takes the guard out again after it
-//! has looked for control tokens. What the template itself writes is parsed.
+//! has looked for control tokens. What the template itself writes is parsed. Tools, their results, reasoning and
+//! documents are guarded in the same way.
 
 mod date;
 mod guard;
 mod jinja;
+mod json;
+mod message;
 mod template;
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use self::guard::{Guarding, guard_text};
+use self::guard::{Guard, Guarding};
+use self::json::Json;
+pub use self::message::Message;
 pub use self::template::ChatTemplate;
 use crate::error::{Error, Result};
 use crate::format::Config;
@@ -22,23 +27,6 @@ use crate::tokenizer::Tokenizer;
 
 /// Unicode's noncharacters: the guard is one of them that occurs nowhere in the conversation.
 const GUARDS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Message {
-    /// `system`, `user`, `assistant`, or another role that the template knows.
-    pub role: String,
-    /// What was said.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of `role`.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: content.into() }
-    }
-}
 
 /// What a template is told besides the messages.
 #[derive(Clone, Debug)]
@@ -54,6 +42,8 @@ pub struct ChatOptions {
     /// Most tokens that the conversation may make, usually [`Session::most_tokens`](crate::Session::most_tokens). One
     /// that is far too long is an error before all of it is encoded.
     pub max_tokens: usize,
+    tools: Option<Json>,
+    documents: Option<Json>,
 }
 
 /// The value of a template's variable.
@@ -80,7 +70,14 @@ impl From<&str> for TemplateVariable {
 
 impl Default for ChatOptions {
     fn default() -> ChatOptions {
-        ChatOptions { add_generation_prompt: true, now: None, variables: Vec::new(), max_tokens: usize::MAX }
+        ChatOptions {
+            add_generation_prompt: true,
+            now: None,
+            variables: Vec::new(),
+            max_tokens: usize::MAX,
+            tools: None,
+            documents: None,
+        }
     }
 }
 
@@ -100,10 +97,44 @@ impl ChatOptions {
         ChatOptions { max_tokens, ..self }
     }
 
+    /// These options with the tools that the assistant may call: JSON, an array of objects such as
+    /// `{"type": "function", "function": {"name": "now", "description": "Tells the time.", "parameters": {}}}`.
+    ///
+    /// The text has at most 16 MB and 250,000 values, which lie at most 32 deep in one another.
+    pub fn tools(self, json: &str) -> Result<ChatOptions> {
+        Ok(ChatOptions { tools: Some(Json::parse_objects("tools", json)?), ..self })
+    }
+
+    /// These options with documents to answer from: JSON, an array of objects such as `{"title": ..., "text": ...}`,
+    /// with the limits of [`ChatOptions::tools`].
+    pub fn documents(self, json: &str) -> Result<ChatOptions> {
+        Ok(ChatOptions { documents: Some(Json::parse_objects("documents", json)?), ..self })
+    }
+
     /// These options with one more variable; of two with the same name the last counts.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<TemplateVariable>) -> ChatOptions {
         self.variables.push((name.into(), value.into()));
         self
+    }
+
+    /// With all texts of tools and documents as `change` has them.
+    fn map(&self, change: &dyn Fn(&str) -> String) -> Result<ChatOptions> {
+        let map = |json: &Option<Json>| json.as_ref().map(|json| json.map(change)).transpose();
+        Ok(ChatOptions { tools: map(&self.tools)?, documents: map(&self.documents)?, ..self.clone() })
+    }
+
+    /// What tools, documents and variables say.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let variables = self.variables.iter().filter_map(|(_, value)| match value {
+            TemplateVariable::Flag(_) => None,
+            TemplateVariable::Text(text) => Some(text.as_str()),
+        });
+        self.data().chain(variables)
+    }
+
+    /// What tools and documents say.
+    fn data(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().chain(&self.documents).map(Json::as_str)
     }
 }
 
@@ -142,22 +173,22 @@ impl<'a> Chat<'a> {
     fn render_guarded(&self, messages: &[Message], options: &ChatOptions) -> Result<(String, char)> {
         let special = self.tokenizer.special_tokens()?;
         let controls: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
-        let guard = find_guard(self.template, messages)?;
+        let texts = || messages.iter().flat_map(Message::texts).chain(options.data());
+        let guard = find_guard(self.template, texts)?;
+        let guardian = Guard::new(&controls, guard);
         let mut all = self.token_variables()?;
         all.extend_from_slice(&options.variables);
-        let options = ChatOptions { variables: all, ..options.clone() };
+        let told = ChatOptions { variables: all, ..options.clone() };
         let template = ChatTemplate::new(self.template)?;
         let render = |guarding| {
-            let guarded = |text: &str| guard_text(text, &controls, guard, guarding);
-            let guarded =
-                messages.iter().map(|said| Message::new(guarded(&said.role), guarded(&said.content)));
-            template.render(&guarded.collect::<Vec<_>>(), &options)
+            let guarded = |text: &str| guardian.text(text, guarding);
+            let messages = messages.iter().map(|said| said.map(&guarded)).collect::<Result<Vec<_>>>()?;
+            template.render_guarded(&messages, &told.map(&guarded)?, Some(guard))
         };
         let text = render(Guarding::Spelled)?;
         // A template that takes something out of a message may join what is left to a control token. Then it gets the
         // message so guarded that it cannot, at the price that it may not know its own marks in it.
-        let begins_one = |c: char| controls.iter().any(|control| control.starts_with(c));
-        if !messages.iter().any(|said| said.role.contains(begins_one) || said.content.contains(begins_one)) {
+        if !texts().any(|text| guardian.is_possible(text)) {
             return Ok((text, guard));
         }
         let safe = render(Guarding::Possible)?;
@@ -186,12 +217,9 @@ impl<'a> Chat<'a> {
     }
 }
 
-/// A character that is neither in the template nor in a message.
-fn find_guard(template: &str, messages: &[Message]) -> Result<char> {
-    let is_free = |guard: &char| {
-        let mut texts = messages.iter().flat_map(|message| [&message.role, &message.content]);
-        !template.contains(*guard) && !texts.any(|text| text.contains(*guard))
-    };
+/// A character that is neither in the template nor in one of `texts`.
+fn find_guard<'a, I: Iterator<Item = &'a str>>(template: &str, texts: impl Fn() -> I) -> Result<char> {
+    let is_free = |guard: &char| !template.contains(*guard) && !texts().any(|text| text.contains(*guard));
     GUARDS
         .into_iter()
         .find(is_free)

@@ -1,6 +1,7 @@
 //! A chat template: Jinja as `transformers` sets it up.
 
-use super::jinja::{Limits, Template, Value};
+use super::jinja::{Limits, Template, Value, list_of};
+use super::json::Json;
 use super::{ChatOptions, Message, TemplateVariable};
 use crate::error::{Error, Result};
 
@@ -9,7 +10,7 @@ use crate::error::{Error, Result};
 /// A template comes from a file that anybody may have made. Compiling and rendering it takes bounded time, memory and
 /// stack, or is an error that says which limit it exceeds. A source has at most 64 KB and nests at most 40 deep.
 /// Rendering may take 4,000,000 steps and make 32 MB of text and values. It may take 64 more of either for each byte of
-/// the conversation, where each message counts as 64 more bytes.
+/// the conversation, tools and documents included, where each message counts as 64 more bytes.
 #[derive(Debug)]
 pub struct ChatTemplate {
     template: Template,
@@ -25,23 +26,28 @@ impl ChatTemplate {
     ///
     /// `bos_token`, `eos_token` and whatever else a template may ask for must be among the options' variables.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
-        let of_message = |said: &Message| {
-            Value::record([("role", said.role.as_str().into()), ("content", said.content.as_str().into())])
-        };
+        self.render_guarded(messages, options, None)
+    }
+
+    /// As [`ChatTemplate::render`], of texts with this guard in them.
+    pub(super) fn render_guarded(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        guard: Option<char>,
+    ) -> Result<String> {
+        let told = messages.iter().map(Message::value).collect::<Result<_>>()?;
         let fixed = [
-            ("messages", Value::records(messages.iter().map(of_message).collect())),
-            ("tools", Value::None),
-            ("documents", Value::None),
+            ("messages", list_of(told).map_err(problem)?),
+            ("tools", json(&options.tools)?),
+            ("documents", json(&options.documents)?),
             ("add_generation_prompt", Value::Bool(options.add_generation_prompt)),
         ];
         let variables = options.variables.iter().map(|(name, value)| (name.as_str(), value_of(value)));
-        let said = messages.iter().map(|said| said.role.len() + said.content.len());
-        let told = options.variables.iter().map(|(_, value)| match value {
-            TemplateVariable::Flag(_) => 0,
-            TemplateVariable::Text(text) => text.len(),
-        });
-        let limits = Limits::of(said.chain(told).sum(), messages.len());
-        self.template.render(fixed.into_iter().chain(variables), options.now, limits).map_err(problem)
+        let texts = messages.iter().flat_map(Message::texts).chain(options.texts());
+        let limits = Limits::of(texts.map(str::len).sum(), messages.len());
+        let variables = fixed.into_iter().chain(variables);
+        self.template.render(variables, options.now, limits, guard).map_err(problem)
     }
 
     /// The names of all variables and functions that the template reads or sets.
@@ -60,6 +66,11 @@ fn value_of(variable: &TemplateVariable) -> Value {
         TemplateVariable::Flag(flag) => Value::Bool(*flag),
         TemplateVariable::Text(text) => Value::from(text.as_str()),
     }
+}
+
+/// What was given, or none.
+fn json(given: &Option<Json>) -> Result<Value> {
+    given.as_ref().map_or(Ok(Value::None), Json::value).map_err(problem)
 }
 
 fn problem(mut problem: String) -> Error {
@@ -127,6 +138,152 @@ mod tests {
         ] {
             assert_eq!(render(source).as_deref(), Ok(expected), "{source}");
         }
+    }
+
+    /// Jinja2 3.1.6 with the settings of transformers 5.23 rendered them.
+    #[test]
+    fn python_s_values_are_what_they_are_in_jinja2() {
+        for (source, expected) in [
+            // Lists, tuples and objects as text.
+            (
+                "{{ [1, 'a', none] }} {{ (1, 'b') }} {{ {'a': [true]} }} {{ () }}",
+                "[1, 'a', None] (1, 'b') {'a': [True]} ()",
+            ),
+            ("{{ {'a': 1}.items() }} {{ {'a': 1} | items | list }}", "dict_items([('a', 1)]) [('a', 1)]"),
+            ("{{ {'b': 1, 'a': 2} | dictsort }} {{ [1, 2] | string ~ [] }}", "[('a', 2), ('b', 1)] [1, 2][]"),
+            (
+                "{{ (1,) + (2,) }} {{ (1,) == [1] }} {{ [1] * 2 }} {{ (1, 2)[1:] }}",
+                "(1, 2) False [1, 1] (2,)",
+            ),
+            ("{{ range(3) | list }} {{ range(9)[2] }} {{ range(2) == range(2) }}", "[0, 1, 2] 2 True"),
+            // What can be gone through once.
+            ("{{ [3, 1] | map('string') | list }} {{ 'yes' if [] | select }}", "['3', '1'] yes"),
+            ("{{ ['b', 'A', 'a', 'B'] | unique | join }} {{ [1, 2] | reverse | list }}", "bA [2, 1]"),
+            ("{{ [1, 2] | map('abs') | reverse }} {{ {'a': 1} | reverse | first }}", "[2, 1] a"),
+            (
+                "{{ tools | selectattr('a') | list }} {{ none | map('upper') | first }} {{ 0 | reject | list }}",
+                "[]  []",
+            ),
+            (
+                "{% set g = [1] | select %}{{ g is iterable }}{{ g is sequence }}{{ g[0] is defined }}",
+                "TrueFalseFalse",
+            ),
+            (
+                "{{ {'a': 1}.keys() is sequence }} {{ {'a': 1}.values() | length }} {{ {}.keys()[0] }}",
+                "False 1 ",
+            ),
+            (
+                "{{ 1 in [1, 2] | map('abs') }} {{ [1, 2] | select('==', 2) | first }} {{ {'a': 3} | last }}",
+                "True 2 a",
+            ),
+            // Methods that are named and not called come before keys.
+            (
+                "{% set d = {'items': 1, 'x': 2} %}{{ d['items'] }} {{ d.x }} {{ d.items.y is defined }}",
+                "1 2 False",
+            ),
+            (
+                "{{ 'yes' if {}['items'] }} {{ 'yes' if {}.keys }} {{ {'pop': 1}.pop is defined }}",
+                "yes yes False",
+            ),
+            (
+                "{{ [{'items': 1}, {}] | map(attribute='items') | first }} {{ {}.copy() }} {{ [1].copy() }}",
+                "1 {} [1]",
+            ),
+            // What is marked as safe.
+            (
+                "{{ ('<' | safe) + '<\\'\"&>' }} {{ '<' + ('<' | safe) }} {{ ('<' | safe) ~ '<' }}",
+                "<&lt;&#39;&#34;&amp;&gt; &lt;< <<",
+            ),
+            (
+                "{{ ('a' | safe + 'b' | safe) is string }} {{ 'a' | safe | tojson }} {{ 'a' | safe == 'a' }}",
+                "True \"a\" True",
+            ),
+            (
+                "{{ [1] | safe }} {{ ('a' | safe | string) + '<' }} {{ 'a' in 'ab' | safe }} {{ 'ab' | safe | length }}",
+                "[1] a&lt; True 2",
+            ),
+            // JSON.
+            (
+                "{{ '[1, {\"a\": \"é\"}]' | from_json }} {{ ('{\"a\": 1}' | fromjson).a }}",
+                "[1, {'a': 'é'}] 1",
+            ),
+            (
+                "{{ [1, 'é'] | tojson(true) }} {{ {'b': 1, 'a': 2} | tojson(separators=(',', ':'), sort_keys=true) }}",
+                "[1, \"\\u00e9\"] {\"a\":2,\"b\":1}",
+            ),
+            // Texts.
+            (
+                "{{ '{}-{x}'.format(1, x=[2]) }} {{ 'a1' | replace(1, 2) }} {{ 'ab'.startswith(('x', 'a')) }}",
+                "1-[2] a2 True",
+            ),
+            (
+                "{{ messages[0].none is none }} {{ none.x is defined }} {{ none['x'] is defined }}",
+                "False False False",
+            ),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(expected), "{source}");
+        }
+    }
+
+    /// Of each, Jinja2 3.1.6 with the settings of transformers 5.23 raises an error, or prints an address.
+    #[test]
+    fn what_jinja2_refuses_is_refused() {
+        for (source, expected) in [
+            ("{% for tool in tools %}{% endfor %}", "a none cannot be gone through"),
+            ("{{ tools[1:] }}", "a none cannot be sliced"),
+            ("{{ nosuch[1:] }}", "an undefined value"),
+            ("{{ none | join }}", "a none cannot be gone through"),
+            ("{{ nosuch | int }}", "int of an undefined value"),
+            ("{{ nosuch | dictsort }}", "dictsort: expected a map, found undefined"),
+            ("{% set l = [] %}{% set x = l.append(1) %}", "access to append of a sequence is unsafe"),
+            ("{{ {}.update({}) }}", "access to update of a map is unsafe"),
+            ("{{ {'a': 1}.pop('a') }}", "access to pop of a map is unsafe"),
+            ("{% set x = namespace(_a=1) %}", "an attribute cannot be called _a"),
+            ("{% set x = namespace() %}{% set x._a = 1 %}", "an attribute cannot be called _a"),
+            ("{{ 'a' + nosuch }}", "variable nosuch is undefined"),
+            ("{{ nosuch * 2 }}", "variable nosuch is undefined"),
+            (
+                "{{ 'a' + messages[0].nosuch }}",
+                "tried to use + operator on unsupported types string and undefined",
+            ),
+            ("{{ [1] + (2,) }}", "tried to use + operator on unsupported types sequence and tuple"),
+            ("{{ {}.keys() + [] }}", "tried to use + operator on unsupported types dict_keys and sequence"),
+            ("{{ range(2) * 2 }}", "tried to use * operator on unsupported types range and number"),
+            ("{{ [1] | select | length }}", "cannot calculate length of value of type generator"),
+            ("{{ [1] | select | last }}", "last of a generator"),
+            ("{{ [1] | select | tojson }}", "tojson of generator is not supported"),
+            ("{{ {}.values() | tojson }}", "tojson of dict_values is not supported"),
+            ("{{ ([1] | select)[0:] }}", "a generator cannot be sliced"),
+            ("{{ [1] | map('string') }}", "a generator cannot be printed"),
+            ("{{ {}.items }}", "a method cannot be printed"),
+            ("{% set f = {}.items %}{{ f() }}", "a method cannot be called"),
+            ("{{ [1] < (2,) }}", "have no order"),
+            ("{{ 'ab'.startswith(['a']) }}", "a sequence is no string"),
+            (
+                "{{ 'x' | from_json }}",
+                "from_json: expected JSON, found 'x' at line 1, column 1, where a value should be (line 1)",
+            ),
+            ("{{ 1 | from_json }}", "from_json: expected a string, found number"),
+            ("{{ '{} {0}'.format(1) }}", "are mixed"),
+            // Python would go on as with an empty list, or with its own methods.
+            ("{% set g = [1] | select %}{{ g | list }}{{ g | list }}", "was gone through before"),
+            ("{{ 'a' | safe | upper }}", "upper of a safe string is not supported"),
+            ("{{ ('a' | safe)[0] }}", "items of a safe string are not supported"),
+            ("{{ ('a' | safe).strip() }}", "unknown method: strip of a safe string"),
+        ] {
+            let error = render(source).expect_err(source);
+            assert!(error.contains(expected), "{source}: {error}");
+        }
+    }
+
+    #[test]
+    fn tools_and_documents_are_passed_through() {
+        let template = ChatTemplate::new(
+            "{% for tool in tools %}{{ tool | tojson }}{% endfor %}|{{ documents[0].text }}",
+        );
+        let options = ChatOptions::default().tools(r#"[{"b": 1, "a": "é"}]"#).unwrap();
+        let options = options.documents(r#"[{"text": "x"}]"#).unwrap();
+        assert_eq!(template.unwrap().render(&[], &options).unwrap(), r#"{"b": 1, "a": "é"}|x"#);
     }
 
     #[test]

@@ -14,13 +14,21 @@ pub(super) fn compile(template: &str) -> Result<ChatTemplate, String> {
     }
 }
 
-/// Renders short conversations. Templates refuse some of them, by design; one has to work.
+/// A tool with all that templates ask for, whose names and texts mean nothing.
+const TOOLS: &str = r#"[{"type": "function", "function": {"name": "text", "description": "text", "parameters":
+    {"type": "object", "properties": {"text": {"type": "string", "description": "text"}}, "required": ["text"]}}}]"#;
+
+/// Renders short conversations, without and with tools. Templates refuse some of them, by design; one has to work.
 pub(super) fn render(template: &str) -> Result<(), String> {
     let template = compile(template)?;
     let [system, user, assistant] = ["system", "user", "assistant"].map(|role| Message::new(role, "text"));
     let conversations = [vec![user.clone()], vec![user.clone(), assistant, user.clone()], vec![system, user]];
     let options = ChatOptions::default().now(UNIX_EPOCH).variable("bos_token", "").variable("eos_token", "");
-    let mut results = conversations.iter().map(|messages| template.render(messages, &options));
+    let with_tools = options.clone().tools(TOOLS).map_err(|error| error.to_string())?;
+    let pairs = [&options, &with_tools]
+        .into_iter()
+        .flat_map(|options| conversations.iter().map(move |messages| (messages, options)));
+    let mut results = pairs.map(|(messages, options)| template.render(messages, options));
     let first = results.next().map_or(Ok(()), |first| first.map(drop));
     first.or_else(|error| if results.any(|result| result.is_ok()) { Ok(()) } else { Err(error.to_string()) })
 }
@@ -69,6 +77,15 @@ mod tests {
         assert_eq!(render("{% if messages|length < 3 %}{{ raise_exception('three') }}{% endif %}"), Ok(()));
         assert!(render("{{ raise_exception('never') }}").unwrap_err().contains("never"));
         assert!(render("{% for x in %}").unwrap_err().contains("syntax error"));
-        assert!(render("{{ messages }}").unwrap_err().contains("cannot be printed"));
+        assert!(render("{{ messages | map('string') }}").unwrap_err().contains("cannot be printed"));
+        assert_eq!(
+            render("{% for tool in tools %}{{ tool.function.parameters.properties | tojson }}{% endfor %}"),
+            Ok(())
+        );
+        assert!(
+            render("{% for tool in tools %}{{ tool.none.name }}{% endfor %}")
+                .unwrap_err()
+                .contains("none cannot be gone")
+        );
     }
 }

@@ -7,7 +7,9 @@ use super::arguments::Values;
 use super::fault::{Result, fail};
 use super::interpreter::Interpreter;
 use super::operators::find;
+use super::printing::printed;
 use super::syntax::{Arguments, Comparison, Expression, Operator, Step};
+use super::value::Kind;
 use super::{filters, methods, operators, predicates, sequences, text};
 
 impl<'t> Interpreter<'t> {
@@ -30,7 +32,8 @@ impl<'t> Interpreter<'t> {
         match expression {
             Expression::Constant(value) => Ok(value.clone()),
             Expression::Name(name) => self.lookup(*name),
-            Expression::List(items) => self.list(items),
+            Expression::List(items) => self.list(Kind::List, items),
+            Expression::Tuple(items) => self.list(Kind::Tuple, items),
             Expression::Dict(entries) => self.dict(entries),
             Expression::Not(value) => Ok(Value::Bool(!self.evaluate(value)?.is_true())),
             Expression::All(values) => self.until(values, false),
@@ -50,8 +53,8 @@ impl<'t> Interpreter<'t> {
     }
 
     #[inline(never)]
-    fn list(&mut self, items: &'t [Expression]) -> Result<Value> {
-        Value::list(self.all(items)?)
+    fn list(&mut self, kind: Kind, items: &'t [Expression]) -> Result<Value> {
+        Value::list_of(kind, self.all(items)?)
     }
 
     #[inline(never)]
@@ -84,11 +87,23 @@ impl<'t> Interpreter<'t> {
     #[inline(never)]
     fn chain(&mut self, first: &'t Expression, rest: &'t [(Operator, Expression)]) -> Result<Value> {
         let mut left = self.evaluate(first)?;
-        for (operator, right) in rest {
-            let right = self.evaluate(right)?;
+        self.check_defined(first, &left)?;
+        for (operator, second) in rest {
+            let right = self.evaluate(second)?;
+            self.check_defined(second, &right)?;
             left = operators::apply(*operator, &left, &right, &self.meter)?;
         }
         Ok(left)
+    }
+
+    /// Names a variable that is not there.
+    fn check_defined(&self, expression: &Expression, value: &Value) -> Result<()> {
+        match (expression, value) {
+            (Expression::Name(name), Value::Undefined) => {
+                fail(format!("variable {} is undefined", self.program.names[*name as usize]))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[inline(never)]
@@ -107,7 +122,8 @@ impl<'t> Interpreter<'t> {
     #[inline(never)]
     fn join(&mut self, values: &'t [Expression]) -> Result<Value> {
         let values = self.all(values)?;
-        let parts = values.iter().map(text::printed).collect::<Result<Vec<Cow<str>>>>()?;
+        let parts =
+            values.iter().map(|value| printed(value, &self.meter)).collect::<Result<Vec<Cow<str>>>>()?;
         text::concat(&parts, &self.meter)
     }
 
@@ -149,6 +165,7 @@ impl<'t> Interpreter<'t> {
                 Value::Namespace(number) => self.attribute(number, name),
                 Value::Loop(number) => Ok(self.loop_attribute(number, name)),
                 Value::Undefined => fail(format!("undefined value: it has no attribute {name}")),
+                Value::Dict(_) if let Some(method) = sequences::object_method(name) => Ok(method),
                 other => sequences::item(&other, &Value::Text(name.clone()), &self.meter),
             },
             Step::Item(key) => self.item(value, key),

@@ -61,7 +61,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// An expression, or several with commas between them: a list.
+    /// An expression, or several with commas between them: a tuple.
     pub(super) fn tuple(&mut self) -> Result<Expression> {
         let first = self.expression()?;
         self.rest_of_tuple(first, Self::expression)
@@ -86,7 +86,7 @@ impl<'a> Parser<'a> {
         while self.skip_symbol(",") && !matches!(self.peek(), Token::BlockEnd | Token::Symbol(")")) {
             items.push(parse(self)?);
         }
-        Ok(Expression::List(items))
+        Ok(Expression::Tuple(items))
     }
 
     /// An expression of operators that bind at least as tight as `least`.
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 if self.skip_symbol(")") {
-                    return Ok(Expression::List(Vec::new()));
+                    return Ok(Expression::Tuple(Vec::new()));
                 }
                 let inner = self.tuple()?;
                 self.expect_symbol(")")?;

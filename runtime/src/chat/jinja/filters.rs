@@ -1,13 +1,18 @@
 //! Filters, as Jinja and transformers have them.
 
+use std::sync::Arc;
+
 use super::Value;
 use super::arguments::{Values, flag, optional_int, optional_text, text as text_of};
-use super::fault::{Result, fail};
+use super::fault::{Fault, Result, fail};
 use super::meter::Meter;
 use super::operators::order;
-use super::text::{self, printed};
-use super::{json, methods, predicates, sequences};
+use super::printing::printed;
+use super::value::{Kind, List};
+use super::{json, methods, predicates, reader, sequences, text};
 
+/// How deep lists and objects in JSON may lie in one another.
+const MAX_DEPTH: usize = 60;
 /// Most bytes of a text that is read as a number.
 const MAX_NUMBER: usize = 1024;
 
@@ -16,6 +21,7 @@ pub(super) fn apply(name: &str, value: Value, values: Values, meter: &Meter) -> 
     match name {
         "default" | "d" => default(value, values),
         "tojson" => json::dumps(&value, values, meter),
+        "from_json" | "fromjson" => from_json(&value, values, meter),
         "length" | "count" => match (sequences::len(&value, meter)?, values.bind(name, [])?) {
             (Some(len), []) => Ok(Value::Int(len as i64)),
             (None, []) => fail(format!("cannot calculate length of value of type {}", value.kind())),
@@ -56,6 +62,9 @@ fn number(name: &str, value: &Value, values: Values) -> Result<Value> {
             _ => fail(format!("abs: a {} has none", value.kind())),
         };
     }
+    if let Value::Undefined = value {
+        return fail(format!("{name} of an undefined value"));
+    }
     let [default, _base] = values.bind(name, ["default", "base"])?;
     // What is longer is no number that anybody wrote.
     let text = value.as_text().map(text::strip).filter(|text| text.len() <= MAX_NUMBER);
@@ -71,13 +80,20 @@ fn number(name: &str, value: &Value, values: Values) -> Result<Value> {
 }
 
 fn on_text(name: &str, value: Value, values: Values, meter: &Meter) -> Result<Value> {
-    let text = printed(&value)?;
+    if name == "string" || name == "safe" {
+        let [] = values.bind(name, [])?;
+        let text = match value {
+            Value::Text(text) if name == "safe" => return Ok(Value::Safe(text)),
+            Value::Text(_) | Value::Safe(_) => return Ok(value),
+            other => text::new(&printed(&other, meter)?, meter)?,
+        };
+        return if name == "safe" { on_text(name, text, Values::default(), meter) } else { Ok(text) };
+    }
+    if let Value::Safe(_) = value {
+        return fail(format!("{name} of a safe string is not supported"));
+    }
+    let text = printed(&value, meter)?;
     match name {
-        "string" | "safe" => {
-            let [] = values.bind(name, [])?;
-            let is_text = matches!(value, Value::Text(_));
-            if is_text { Ok(value.clone()) } else { text::new(&text, meter) }
-        }
         "indent" => {
             let [width, first, blank] = values.bind(name, ["width", "first", "blank"])?;
             let prefix = match &width {
@@ -85,6 +101,12 @@ fn on_text(name: &str, value: Value, values: Values, meter: &Meter) -> Result<Va
                 width => text::spaces(optional_int(name, width)?.unwrap_or(4), meter)?,
             };
             text::indented(&text, &prefix, flag(&first), flag(&blank), meter)
+        }
+        "replace" => {
+            let [old, new, most] = values.bind(name, ["old", "new", "count"])?;
+            let [old, new] = [old, new].map(|value| value.unwrap_or(Value::Undefined));
+            let most = optional_int(name, &most)?.and_then(|most| usize::try_from(most).ok());
+            text::replace(&text, &printed(&old, meter)?, &printed(&new, meter)?, most, meter)
         }
         // What texts can do themselves.
         "trim" => methods::on_text(&text, "strip", values, meter),
@@ -95,20 +117,20 @@ fn on_text(name: &str, value: Value, values: Values, meter: &Meter) -> Result<Va
 fn on_dict(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<Value> {
     let dict = match value {
         Value::Dict(dict) => dict,
-        Value::Undefined => return Value::list(Vec::new()),
+        Value::Undefined if name == "items" => return Value::list_of(Kind::Iterator, Vec::new()),
         other => return fail(format!("{name}: expected a map, found {}", other.kind())),
     };
     meter.list(dict.entries().len().saturating_mul(3))?;
-    let pair = |(key, value): &(Value, Value)| Value::list(vec![key.clone(), value.clone()]);
     if name == "items" {
         let [] = values.bind(name, [])?;
-        return Value::list(dict.entries().iter().map(pair).collect::<Result<_>>()?);
+        let pairs = dict.entries().iter().map(methods::pair);
+        return Value::list_of(Kind::Iterator, pairs.collect::<Result<_>>()?);
     }
     let [case_sensitive, by, reverse] = values.bind(name, ["case_sensitive", "by", "reverse"])?;
     let by_value = optional_text(name, &by)? == Some("value");
     let keyed = dict.entries().iter().map(|entry| {
         let key = if by_value { &entry.1 } else { &entry.0 };
-        Ok((sequences::sort_key(key.clone(), flag(&case_sensitive), meter)?, pair(entry)?))
+        Ok((sequences::sort_key(key.clone(), flag(&case_sensitive), meter)?, methods::pair(entry)?))
     });
     Value::list(sequences::sorted(keyed.collect::<Result<_>>()?, flag(&reverse), meter)?)
 }
@@ -126,7 +148,10 @@ fn on_list(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<V
     let [] = values.bind(name, [])?;
     match name {
         "reverse" => sequences::reversed(value, meter),
-        "list" => sequences::items(value, meter).map(Value::List),
+        "list" => sequences::list(value, meter),
+        "last" if matches!(value, Value::List(list) if list.kind == Kind::Iterator) => {
+            fail("last of a generator: it cannot be reversed")
+        }
         _ => {
             let items = sequences::items(value, meter)?;
             let item = if name == "first" { items.items.first() } else { items.items.last() };
@@ -175,7 +200,7 @@ fn unique(keyed: Vec<(Value, Value)>, meter: &Meter) -> Result<Value> {
             found.push((key, item));
         }
     }
-    Value::list(found.into_iter().map(|(_, item)| item).collect())
+    Value::list_of(Kind::Iterator, found.into_iter().map(|(_, item)| item).collect())
 }
 
 fn extreme(keyed: Vec<(Value, Value)>, is_max: bool, meter: &Meter) -> Result<Value> {
@@ -193,8 +218,13 @@ fn extreme(keyed: Vec<(Value, Value)>, is_max: bool, meter: &Meter) -> Result<Va
     Ok(best.map_or(Value::Undefined, |(_, item)| item))
 }
 
+/// What `map` and `select` go through: of what is not true, such as none, nothing.
+fn items_if_any(value: &Value, meter: &Meter) -> Result<Arc<List>> {
+    if value.is_true() { sequences::items(value, meter) } else { List::new(Vec::new()) }
+}
+
 fn map(value: &Value, mut values: Values, meter: &Meter) -> Result<Value> {
-    let items = sequences::items(value, meter)?;
+    let items = items_if_any(value, meter)?;
     if values.positional.is_empty() {
         let [attribute, default] = values.bind("map", ["attribute", "default"])?;
         let Some(attribute) = attribute else { return fail("map: expected a filter's name or an attribute") };
@@ -202,7 +232,7 @@ fn map(value: &Value, mut values: Values, meter: &Meter) -> Result<Value> {
         for item in mapped.iter_mut().filter(|item| matches!(item, Value::Undefined)) {
             *item = default.clone().unwrap_or(Value::Undefined);
         }
-        return Value::list(mapped);
+        return Value::list_of(Kind::Iterator, mapped);
     }
     let filter = Some(values.positional.remove(0));
     let filter = text_of("map", &filter)?;
@@ -215,12 +245,12 @@ fn map(value: &Value, mut values: Values, meter: &Meter) -> Result<Value> {
         let values = Values { positional: values.positional.clone(), named: values.named.clone() };
         apply(filter, item.clone(), values, meter)
     });
-    Value::list(mapped.collect::<Result<_>>()?)
+    Value::list_of(Kind::Iterator, mapped.collect::<Result<_>>()?)
 }
 
 /// The items, or those whose attribute, passes a test; or those that do not.
 fn select(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<Value> {
-    let items = sequences::items(value, meter)?;
+    let items = items_if_any(value, meter)?;
     let (attribute, values) = if name.ends_with("attr") { values.split_first() } else { (None, values) };
     let (test, values) = values.split_first();
     let test = optional_text(name, &test)?;
@@ -239,5 +269,15 @@ fn select(name: &str, value: &Value, values: Values, meter: &Meter) -> Result<Va
             chosen.push(item.clone());
         }
     }
-    Value::list(chosen)
+    Value::list_of(Kind::Iterator, chosen)
+}
+
+/// What a text says as JSON. transformers has no such filter, llama.cpp and others do; it is Python's `json.loads`.
+fn from_json(value: &Value, values: Values, meter: &Meter) -> Result<Value> {
+    let [] = values.bind("from_json", [])?;
+    let Some(text) = value.as_text() else {
+        return fail(format!("from_json: expected a string, found {}", value.kind()));
+    };
+    let read = reader::read(text, [usize::MAX, MAX_DEPTH], meter, &str::to_owned);
+    read.map_err(|fault| Fault::new(format!("from_json: expected JSON, found {fault}")))
 }

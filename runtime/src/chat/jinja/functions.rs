@@ -6,7 +6,7 @@ use super::function::Function;
 use super::interpreter::Interpreter;
 use super::meter::Meter;
 use super::operators::find;
-use super::value::Value;
+use super::value::{Kind, Value};
 use crate::chat::date;
 
 impl Interpreter<'_> {
@@ -71,5 +71,5 @@ fn range(values: Values, meter: &Meter) -> Result<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     meter.list(count)?;
     let number = |index: usize| Value::Int(from.wrapping_add(by.wrapping_mul(index as i64)));
-    Value::list((0..count).map(number).collect())
+    Value::list_of(Kind::Range, (0..count).map(number).collect())
 }

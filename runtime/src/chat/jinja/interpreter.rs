@@ -8,9 +8,9 @@ use super::arguments::Values;
 use super::fault::{Result, fail};
 use super::function::Function;
 use super::meter::Meter;
+use super::printing::printed;
 use super::sequences;
 use super::syntax::{Block, Expression, For, Name, Program, Statement, StatementKind, Step, Target};
-use super::text::printed;
 use super::value::List;
 
 /// How deep expressions, blocks and calls of macros may lie in one another while they run. What a level takes on the
@@ -155,7 +155,8 @@ impl<'t> Interpreter<'t> {
     }
 
     fn print_value(&mut self, value: &Value) -> Result<()> {
-        self.write(&printed(value)?)
+        let text = printed(value, &self.meter)?;
+        self.write(&text)
     }
 
     #[inline(never)]
@@ -387,7 +388,7 @@ impl<'t> Interpreter<'t> {
     /// A namespace of entries that are paid for.
     pub(super) fn new_namespace(&mut self, entries: Vec<(Value, Value)>) -> Result<Value> {
         let attributes = entries.into_iter().map(|(key, value)| match key {
-            Value::Text(name) => Ok((name, value)),
+            Value::Text(name) => checked(&name).map(|()| (name.clone(), value)),
             other => fail(format!("namespace: a {} is no name", other.kind())),
         });
         let attributes = attributes.collect::<Result<Vec<_>>>()?;
@@ -397,6 +398,7 @@ impl<'t> Interpreter<'t> {
     }
 
     fn set_attribute(&mut self, number: usize, name: &Arc<str>, value: Value) -> Result<()> {
+        checked(name)?;
         let attributes = &mut self.namespaces[number];
         self.meter.step(1 + attributes.len())?;
         match attributes.iter_mut().find(|(other, _)| other == name) {
@@ -436,5 +438,15 @@ impl<'t> Interpreter<'t> {
             "nextitem" => item(index.checked_add(1)).unwrap_or(Value::Undefined),
             _ => Value::Undefined,
         }
+    }
+}
+
+/// Whether an attribute of a namespace may be called so: transformers lets none begin with an underscore.
+fn checked(name: &str) -> Result<()> {
+    match name.starts_with('_') {
+        true => {
+            fail(format!("namespace: an attribute cannot be called {name}: it begins with an underscore"))
+        }
+        false => Ok(()),
     }
 }

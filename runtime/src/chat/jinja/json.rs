@@ -1,35 +1,72 @@
 //! The filter `tojson` as `transformers` has it: Python's `json.dumps`, without the escapes for HTML.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::Value;
-use super::arguments::{Values, optional_int};
+use super::arguments::{Values, flag};
 use super::fault::{Result, fail};
 use super::meter::Meter;
+use super::printing::float;
 use super::sequences::sorted;
-use super::text;
+use super::text::spaces;
+use super::value::Kind;
+use crate::chat::GUARDS;
 
-/// Most spaces before a line.
-const MAX_INDENT: usize = 1024;
-
-/// `value` as JSON. Of Python's arguments `indent`, `sort_keys` and `ensure_ascii=false` are known.
+/// `value` as JSON, with the arguments that `transformers` gives its filter.
 pub(super) fn dumps(value: &Value, values: Values, meter: &Meter) -> Result<Value> {
-    let [indent, sort_keys, ensure_ascii] = values.bind("tojson", ["indent", "sort_keys", "ensure_ascii"])?;
-    if super::arguments::flag(&ensure_ascii) {
-        return fail("tojson with ensure_ascii=true is not supported");
-    }
-    let indent = optional_int("tojson", &indent)?.map(|indent| usize::try_from(indent).unwrap_or(0));
-    let sort_keys = super::arguments::flag(&sort_keys);
-    let mut writer = Writer { out: String::new(), indent, sort_keys, depth: 0, meter };
+    let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
+    let [ensure_ascii, indent, separators, sort_keys] = values.bind("tojson", names)?;
+    let indent = indentation(indent, meter)?;
+    let mut writer = Writer {
+        out: String::new(),
+        separators: separators_of(separators, indent.is_some())?,
+        indent,
+        ensure_ascii: flag(&ensure_ascii),
+        sort_keys: flag(&sort_keys),
+        depth: 0,
+        meter,
+    };
     writer.value(value)?;
     meter.text(writer.out.len())?;
     Ok(Value::Text(writer.out.into()))
 }
 
+/// What stands before a line, once for each level.
+fn indentation(indent: Option<Value>, meter: &Meter) -> Result<Option<Arc<str>>> {
+    Ok(match indent {
+        None | Some(Value::None) => None,
+        Some(Value::Text(text)) => Some(text),
+        Some(other) => match other.as_int() {
+            Some(count) => Some(spaces(count, meter)?.into()),
+            None => {
+                return fail(format!(
+                    "tojson: indent: expected a number or a string, found {}",
+                    other.kind()
+                ));
+            }
+        },
+    })
+}
+
+/// What stands between two items, and between a key and its value.
+fn separators_of(separators: Option<Value>, is_indented: bool) -> Result<[Arc<str>; 2]> {
+    match separators {
+        None | Some(Value::None) => Ok([if is_indented { "," } else { ", " }, ": "].map(Arc::from)),
+        Some(Value::List(list)) => match &*list.items {
+            [Value::Text(item), Value::Text(key)] => Ok([item.clone(), key.clone()]),
+            _ => fail("tojson: separators: expected two strings"),
+        },
+        Some(other) => fail(format!("tojson: separators: expected two strings, found {}", other.kind())),
+    }
+}
+
 struct Writer<'a> {
     out: String,
-    /// Spaces per level; none for all on one line.
-    indent: Option<usize>,
+    separators: [Arc<str>; 2],
+    /// For each level; none for all on one line.
+    indent: Option<Arc<str>>,
+    ensure_ascii: bool,
     sort_keys: bool,
     depth: usize,
     meter: &'a Meter,
@@ -44,9 +81,11 @@ impl Writer<'_> {
             Value::Bool(true) => self.push("true"),
             Value::Bool(false) => self.push("false"),
             Value::Int(number) => self.push(&number.to_string()),
-            Value::Float(number) => self.push(&text::float(*number)),
-            Value::Text(text) => self.text(text),
-            Value::List(list) => self.block(['[', ']'], &list.items, |writer, item| writer.value(item)),
+            Value::Float(number) => self.push(&number_text(*number)),
+            Value::Text(text) | Value::Safe(text) => self.text(text),
+            Value::List(list) if matches!(list.kind, Kind::List | Kind::Tuple) => {
+                self.block(['[', ']'], &list.items, |writer, item| writer.value(item))
+            }
             Value::Dict(dict) if self.sort_keys => {
                 self.meter.list(dict.entries().len().saturating_mul(4))?;
                 let keyed = dict
@@ -75,10 +114,15 @@ impl Writer<'_> {
 
     fn entry(&mut self, key: &Value, value: &Value) -> Result<()> {
         match key {
-            Value::Text(key) => self.text(key)?,
-            _ => return fail("tojson needs keys that are texts"),
+            Value::Text(key) | Value::Safe(key) => self.text(key)?,
+            Value::None => self.push("\"null\"")?,
+            Value::Bool(flag) => self.push(&format!("\"{flag}\""))?,
+            Value::Int(number) => self.push(&format!("\"{number}\""))?,
+            Value::Float(number) => self.push(&format!("\"{}\"", number_text(*number)))?,
+            other => return fail(format!("tojson: a {} is no key", other.kind())),
         }
-        self.push(": ")?;
+        let separator = self.separators[1].clone();
+        self.push(&separator)?;
         self.value(value)
     }
 
@@ -92,7 +136,8 @@ impl Writer<'_> {
         self.depth += 1;
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
-                self.push(if self.indent.is_some() { "," } else { ", " })?;
+                let separator = self.separators[0].clone();
+                self.push(&separator)?;
             }
             self.new_line()?;
             write(self, item)?;
@@ -106,32 +151,53 @@ impl Writer<'_> {
     }
 
     fn new_line(&mut self) -> Result<()> {
-        let Some(indent) = self.indent else { return Ok(()) };
+        let Some(indent) = self.indent.clone() else { return Ok(()) };
         self.push("\n")?;
-        self.push(&" ".repeat(indent.saturating_mul(self.depth).min(MAX_INDENT)))
+        (0..self.depth).try_for_each(|_| self.push(&indent))
     }
 
     fn text(&mut self, text: &str) -> Result<()> {
         // A character may become an escape of six.
-        self.meter.allocate(text.len().saturating_mul(3 * 6))?;
-        self.out.push('"');
-        for character in text.chars() {
-            match character {
-                '"' => self.out += "\\\"",
-                '\\' => self.out += "\\\\",
-                '\n' => self.out += "\\n",
-                '\r' => self.out += "\\r",
-                '\t' => self.out += "\\t",
-                '\u{8}' => self.out += "\\b",
-                '\u{c}' => self.out += "\\f",
-                '\0'..='\u{1f}' => {
-                    let _ = write!(self.out, "\\u{:04x}", u32::from(character)); // a String takes everything
-                }
-                _ => self.out.push(character),
-            }
+        self.meter.allocate(text.len().saturating_mul(3 * 6).saturating_add(6))?;
+        quote(text, self.ensure_ascii, &mut self.out);
+        Ok(())
+    }
+}
+
+/// Writes `text` as a string of JSON.
+pub(super) fn quote(text: &str, ensure_ascii: bool, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..='\u{1f}' => escape(character, out),
+            // A guard is none of the text's own characters: it has to stay one.
+            '\u{7f}'.. if ensure_ascii && !GUARDS.contains(&character) => escape(character, out),
+            _ => out.push(character),
         }
-        self.out.push('"');
-        self.meter.allocate(6)
+    }
+    out.push('"');
+}
+
+fn escape(character: char, out: &mut String) {
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let _ = write!(out, "\\u{unit:04x}"); // a String takes everything
+    }
+}
+
+/// A number as Python's `json` writes it.
+fn number_text(number: f64) -> String {
+    match number {
+        _ if number.is_nan() => "NaN".into(),
+        f64::INFINITY => "Infinity".into(),
+        f64::NEG_INFINITY => "-Infinity".into(),
+        _ => float(number),
     }
 }
 
@@ -177,12 +243,44 @@ mod tests {
     }
 
     #[test]
-    fn what_json_dumps_would_do_otherwise_is_refused() {
-        assert!(dump(&[("ensure_ascii", Value::Bool(true))]).unwrap_err().contains("ensure_ascii"));
-        assert!(dump(&[("default", Value::Bool(true))]).unwrap_err().contains("default"));
-        assert!(dump_of(&Value::Undefined, &[]).unwrap_err().contains("undefined"));
-        let keys = Value::dict(vec![(Value::Int(1), Value::Int(2))]).unwrap();
-        assert!(dump_of(&keys, &[]).unwrap_err().contains("keys"));
+    fn arguments_are_those_of_transformers() {
+        let options = [
+            ("ensure_ascii", Value::Bool(true)),
+            ("indent", Value::from("-")),
+            ("separators", Value::list_of(Kind::Tuple, vec![";".into(), "=".into()]).unwrap()),
+        ];
+        let value = Value::list(vec!["é😀\u{7f}\u{fdd0}".into(), value()]).unwrap();
+        let expected = "[\n-\"\\u00e9\\ud83d\\ude00\\u007f\u{fdd0}\";\n-{\n--\"z\"=[\n---1;\n---2.5;\n---null;\n---true\n--];\n\
+            --\"a\"=\"<\\u00e9>\\\"\\\\\\n\\t\\u0001\\u007f\";\n--\"e\"=[]\n-}\n]";
+        assert_eq!(dump_of(&value, &options).as_deref(), Ok(expected));
+        let keys = [Value::None, Value::Bool(true), Value::Int(1), Value::Float(1.5), "x".into()];
+        let keys = Value::dict(keys.map(|key| (key, Value::Safe("y".into()))).to_vec()).unwrap();
+        let expected = r#"{"null":"y","true":"y","1":"y","1.5":"y","x":"y"}"#;
+        let compact = Value::list(vec![",".into(), ":".into()]).unwrap();
+        assert_eq!(dump_of(&keys, &[("separators", compact)]).as_deref(), Ok(expected));
+        let first = Values { positional: vec![Value::Bool(true)], named: Vec::new() };
+        let text = dumps(&"é".into(), first, &Meter::new(Limits::of(0, 0))).unwrap();
+        assert_eq!(text.as_text(), Some("\"\\u00e9\""));
+    }
+
+    #[test]
+    fn what_json_dumps_would_refuse_is_refused() {
+        for (name, value, expected) in [
+            ("default", Value::Bool(true), "there is no argument default"),
+            ("indent", Value::Float(1.5), "indent: expected a number or a string, found number"),
+            ("separators", Value::Int(1), "separators: expected two strings, found number"),
+            ("separators", Value::list(vec![Value::None]).unwrap(), "separators: expected two strings"),
+            ("indent", Value::Int(i64::MAX), "bytes of text and values"),
+        ] {
+            assert!(dump(&[(name, value)]).unwrap_err().contains(expected), "{expected}");
+        }
+        assert!(
+            dump_of(&Value::Undefined, &[]).unwrap_err().contains("tojson of undefined is not supported")
+        );
+        let lazy = Value::list_of(Kind::Iterator, Vec::new()).unwrap();
+        assert!(dump_of(&lazy, &[]).unwrap_err().contains("tojson of generator is not supported"));
+        let keys = Value::dict(vec![(lazy, Value::Int(2))]).unwrap();
+        assert!(dump_of(&keys, &[]).unwrap_err().contains("a generator is no key"));
         let mut deep = Ok(Value::Int(1));
         for _ in 0..100 {
             deep = deep.and_then(|inner| Value::list(vec![inner]));
@@ -192,9 +290,16 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_python() {
-        for (number, expected) in
-            [(1.0, "1.0"), (-0.5, "-0.5"), (1e16, "1e+16"), (1.5e-5, "1.5e-05"), (1e15, "1000000000000000.0")]
-        {
+        for (number, expected) in [
+            (1.0, "1.0"),
+            (-0.5, "-0.5"),
+            (1e16, "1e+16"),
+            (1.5e-5, "1.5e-05"),
+            (1e15, "1000000000000000.0"),
+            (f64::INFINITY, "Infinity"),
+            (f64::NEG_INFINITY, "-Infinity"),
+            (f64::NAN, "NaN"),
+        ] {
             assert_eq!(dump_of(&Value::Float(number), &[]).as_deref(), Ok(expected));
         }
     }

@@ -1,4 +1,4 @@
-//! The two budgets of a rendering: whoever works or allocates pays first.
+//! The two budgets of a rendering: whoever works or allocates pays first. And the guard of its texts.
 
 use std::cell::Cell;
 
@@ -18,11 +18,13 @@ pub(super) struct Meter {
     limits: Limits,
     steps: Cell<u64>,
     bytes: Cell<u64>,
+    /// What has to stand behind a character that comes to be only now, so that no control token comes to be with it.
+    pub(super) guard: Option<char>,
 }
 
 impl Meter {
     pub(super) fn new(limits: Limits) -> Meter {
-        Meter { limits, steps: Cell::new(limits.steps), bytes: Cell::new(limits.bytes) }
+        Meter { limits, steps: Cell::new(limits.steps), bytes: Cell::new(limits.bytes), guard: None }
     }
 
     /// Pays for `steps`.

@@ -5,18 +5,32 @@ use std::borrow::Cow;
 use super::Value;
 use super::arguments::{Values, optional_int, optional_text, text as text_of};
 use super::fault::{Result, fail};
+use super::format::format;
 use super::meter::Meter;
+use super::names::MUTATING_METHODS;
 use super::operators::is_equal;
+use super::printing::printed;
 use super::sequences;
-use super::text::{self, printed};
-use super::value::Dict;
+use super::text;
+use super::value::{Dict, Kind};
 
 /// `value.name(values)`
 pub(super) fn apply(value: &Value, name: &str, values: Values, meter: &Meter) -> Result<Value> {
     match value {
+        Value::List(_) | Value::Dict(_) if MUTATING_METHODS.contains(&name) => {
+            fail(format!("access to {name} of a {} is unsafe: nothing can be changed", value.kind()))
+        }
+        Value::List(list) if name == "copy" && list.kind == Kind::List => {
+            let [] = values.bind(name, [])?;
+            Ok(value.clone())
+        }
         Value::Text(text) => on_text(text, name, values, meter),
-        Value::Dict(dict) => on_dict(dict, name, values, meter),
-        Value::List(list) if name == "count" => {
+        Value::Dict(dict) if name != "copy" => on_dict(dict, name, values, meter),
+        Value::Dict(_) => {
+            let [] = values.bind(name, [])?;
+            Ok(value.clone())
+        }
+        Value::List(list) if name == "count" && list.kind.is_indexed() => {
             let [wanted] = values.bind(name, ["value"])?;
             let wanted = wanted.unwrap_or(Value::Undefined);
             let mut count = 0;
@@ -43,14 +57,19 @@ fn on_dict(dict: &Dict, name: &str, values: Values, meter: &Meter) -> Result<Val
     let entries = dict.entries();
     meter.list(entries.len().saturating_mul(3))?;
     match name {
-        "keys" => Value::list(entries.iter().map(|(key, _)| key.clone()).collect()),
-        "values" => Value::list(entries.iter().map(|(_, value)| value.clone()).collect()),
+        "keys" => Value::list_of(Kind::Keys, entries.iter().map(|(key, _)| key.clone()).collect()),
+        "values" => Value::list_of(Kind::Values, entries.iter().map(|(_, value)| value.clone()).collect()),
         "items" => {
-            let pairs = entries.iter().map(|(key, value)| Value::list(vec![key.clone(), value.clone()]));
-            Value::list(pairs.collect::<Result<_>>()?)
+            let pairs = entries.iter().map(pair);
+            Value::list_of(Kind::Items, pairs.collect::<Result<_>>()?)
         }
         _ => unknown("map", name),
     }
+}
+
+/// An entry of an object, as what goes through several sees it.
+pub(super) fn pair((key, value): &(Value, Value)) -> Result<Value> {
+    Value::list_of(Kind::Tuple, vec![key.clone(), value.clone()])
 }
 
 /// A method of texts. Some are filters, too.
@@ -99,8 +118,7 @@ pub(super) fn on_text(text: &str, name: &str, values: Values, meter: &Meter) -> 
             let [items] = values.bind(name, ["iterable"])?;
             join(text, &sequences::items(&items.unwrap_or(Value::Undefined), meter)?.items, meter)
         }
-        "format" if values.named.is_empty() => text::format(text, &values.positional, meter),
-        "format" => fail("format: named arguments are not supported"),
+        "format" => format(text, &values, meter),
         _ => unknown("string", name),
     }
 }
@@ -108,7 +126,7 @@ pub(super) fn on_text(text: &str, name: &str, values: Values, meter: &Meter) -> 
 /// Whether a text begins, or ends, with `part`, or with one of several.
 fn begins_or_ends(text: &str, name: &str, part: &Value, meter: &Meter) -> Result<Value> {
     let parts = match part {
-        Value::List(list) => &list.items,
+        Value::List(list) if list.kind == Kind::Tuple => &list.items,
         one => std::slice::from_ref(one),
     };
     for part in parts {
@@ -129,7 +147,7 @@ pub(super) fn join(separator: &str, items: &[Value], meter: &Meter) -> Result<Va
         if !parts.is_empty() {
             parts.push(Cow::Borrowed(separator));
         }
-        parts.push(printed(item)?);
+        parts.push(printed(item, meter)?);
     }
     text::concat(&parts, meter)
 }

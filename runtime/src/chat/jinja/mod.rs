@@ -13,6 +13,7 @@ mod evaluate;
 mod expressions;
 mod fault;
 mod filters;
+mod format;
 mod function;
 mod functions;
 mod interpreter;
@@ -24,6 +25,8 @@ mod names;
 mod operators;
 mod parser;
 mod predicates;
+mod printing;
+mod reader;
 mod sequences;
 mod syntax;
 mod text;
@@ -32,6 +35,7 @@ mod value;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use self::arguments::Values;
 use self::fault::{Fault, Result};
 use self::interpreter::Interpreter;
 use self::meter::Meter;
@@ -82,16 +86,59 @@ impl Template {
         self.0.unknown.as_deref()
     }
 
-    /// The text that the template makes of `variables`.
+    /// The text that the template makes of `variables`. Where it reads JSON, the `guard` follows each character that was
+    /// escaped.
     pub(super) fn render<'a>(
         &self,
         variables: impl IntoIterator<Item = (&'a str, Value)>,
         now: Option<SystemTime>,
         limits: Limits,
+        guard: Option<char>,
     ) -> std::result::Result<String, String> {
-        let interpreter = Interpreter::new(&self.0, variables, now, Meter::new(limits));
+        let mut meter = Meter::new(limits);
+        meter.guard = guard;
+        let interpreter = Interpreter::new(&self.0, variables, now, meter);
         interpreter.run().map_err(|fault| fault.to_string())
     }
+}
+
+/// No limits, for what is no template's.
+const NO_LIMITS: Limits = Limits { steps: u64::MAX, bytes: u64::MAX };
+
+/// The value that a caller's JSON says, with at most so many values in it, which lie at most so deep. `change` makes
+/// the texts in it of those that are written. An error says what is there instead of JSON.
+pub(super) fn read_json(
+    text: &str,
+    limits: [usize; 2],
+    change: &dyn Fn(&str) -> String,
+) -> std::result::Result<Value, String> {
+    reader::read(text, limits, &Meter::new(NO_LIMITS), change).map_err(|fault| fault.to_string())
+}
+
+/// A value as JSON: with so many spaces before a line for each level, or on one line. What only templates make has
+/// none.
+pub(super) fn write_json(value: &Value, indent: Option<i64>) -> std::result::Result<String, String> {
+    let named = indent.map(|spaces| ("indent".into(), Value::Int(spaces))).into_iter().collect();
+    let values = Values { positional: Vec::new(), named };
+    let text = json::dumps(value, values, &Meter::new(NO_LIMITS)).map_err(|fault| fault.to_string())?;
+    Ok(text.as_text().unwrap_or_default().to_owned())
+}
+
+/// A text as a string of JSON.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    json::quote(text, false, &mut quoted);
+    quoted
+}
+
+/// A list of the caller's values.
+pub(super) fn list_of(items: Vec<Value>) -> std::result::Result<Value, String> {
+    Value::list(items).map_err(|fault| fault.to_string())
+}
+
+/// An object of the caller's values, no two with the same key.
+pub(super) fn object_of(entries: Vec<(Value, Value)>) -> std::result::Result<Value, String> {
+    Value::dict(entries).map_err(|fault| fault.to_string())
 }
 
 fn compile(source: &str) -> Result<Program> {
@@ -120,9 +167,10 @@ mod tests {
         let text = "lorem ipsum dolor sit amet, ".repeat(12);
         let message = |index: usize| {
             let role = ["user", "assistant"][index % 2];
-            Value::record([("role", role.into()), ("content", format!("{index} {text}")[..328].into())])
+            let content = format!("{index} {text}")[..328].into();
+            Value::dict(vec![("role".into(), role.into()), ("content".into(), content)]).unwrap()
         };
-        (Value::records((0..100).map(message).collect()), 32_800)
+        (Value::list((0..100).map(message).collect()).unwrap(), 32_800)
     }
 
     fn render(template: &Template, share: u64) -> std::result::Result<String, String> {
@@ -133,7 +181,7 @@ mod tests {
         let fixed =
             [("messages", messages), ("tools", Value::None), ("add_generation_prompt", Value::Bool(true))];
         let variables = fixed.into_iter().chain(texts);
-        template.render(variables, Some(std::time::UNIX_EPOCH), limits)
+        template.render(variables, Some(std::time::UNIX_EPOCH), limits, None)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a template may name besides its own variables: what is not here is not known.
 
-pub(super) const FILTERS: [&str; 33] = [
+pub(super) const FILTERS: [&str; 35] = [
     "abs",
     "attr",
     "capitalize",
@@ -10,6 +10,8 @@ pub(super) const FILTERS: [&str; 33] = [
     "dictsort",
     "first",
     "float",
+    "from_json",
+    "fromjson",
     "indent",
     "int",
     "items",
@@ -68,26 +70,57 @@ pub(super) const TESTS: [&str; 29] = [
     "upper",
 ];
 
-pub(super) const METHODS: [&str; 19] = [
+pub(super) const METHODS: [&str; 31] = [
+    "append",
     "capitalize",
+    "clear",
+    "copy",
     "count",
     "endswith",
+    "extend",
     "find",
     "format",
     "get",
+    "insert",
     "items",
     "join",
     "keys",
     "lower",
     "lstrip",
+    "pop",
+    "popitem",
+    "remove",
     "replace",
+    "reverse",
     "rfind",
     "rstrip",
+    "setdefault",
+    "sort",
     "split",
     "startswith",
     "strip",
+    "update",
     "upper",
     "values",
 ];
+
+/// Methods that change a list or an object. Jinja's sandbox of what does not change lets nobody call them, as here.
+pub(super) const MUTATING_METHODS: [&str; 11] = [
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+];
+
+/// All methods of Python's objects: where one is named and not called, it comes before a key of its name.
+pub(super) const OBJECT_METHODS: [&str; 11] =
+    ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
 
 pub(super) const FUNCTIONS: [&str; 5] = ["dict", "namespace", "raise_exception", "range", "strftime_now"];

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::fault::{Result, fail};
 use super::meter::Meter;
+use super::printing::float;
 use super::syntax::{Comparison, Operator};
 use super::text;
-use super::value::{Dict, Value};
+use super::value::{Dict, Kind, List, Value};
 
 /// `left operator right`
 pub(super) fn apply(operator: Operator, left: &Value, right: &Value, meter: &Meter) -> Result<Value> {
@@ -15,22 +16,48 @@ pub(super) fn apply(operator: Operator, left: &Value, right: &Value, meter: &Met
         (Operator::Add, Value::Text(left), Value::Text(right)) => {
             text::concat(&[(&**left).into(), (&**right).into()], meter)
         }
-        (Operator::Add, Value::List(left), Value::List(right)) => {
+        (Operator::Add, Value::Safe(left), Value::Safe(right)) => {
+            safe(text::concat(&[(&**left).into(), (&**right).into()], meter)?)
+        }
+        (Operator::Add, Value::Safe(left), Value::Text(right)) => {
+            safe(text::concat(&[(&**left).into(), text::escaped(right, meter)?.into()], meter)?)
+        }
+        (Operator::Add, Value::Text(left), Value::Safe(right)) => {
+            safe(text::concat(&[text::escaped(left, meter)?.into(), (&**right).into()], meter)?)
+        }
+        (Operator::Add, Value::List(left), Value::List(right))
+            if is_joined(left) && left.kind == right.kind =>
+        {
             meter.list(left.items.len().saturating_add(right.items.len()))?;
-            Value::list(left.items.iter().chain(&right.items).cloned().collect())
+            Value::list_of(left.kind, left.items.iter().chain(&right.items).cloned().collect())
         }
         (Operator::Multiply, Value::Text(text), count) | (Operator::Multiply, count, Value::Text(text)) => {
             let count = repetitions(count)?;
             meter.text(text.len().saturating_mul(count).saturating_mul(2))?;
             Ok(Value::Text(text.repeat(count).into()))
         }
-        (Operator::Multiply, Value::List(list), count) | (Operator::Multiply, count, Value::List(list)) => {
+        (Operator::Multiply, Value::List(list), count) | (Operator::Multiply, count, Value::List(list))
+            if is_joined(list) =>
+        {
             let count = repetitions(count)?;
             let len = list.items.len().saturating_mul(count);
             meter.list(len)?;
-            Value::list(list.items.iter().cycle().take(len).cloned().collect())
+            Value::list_of(list.kind, list.items.iter().cycle().take(len).cloned().collect())
         }
         _ => arithmetic(operator, left, right),
+    }
+}
+
+/// Whether Python has sums of such lists.
+fn is_joined(list: &List) -> bool {
+    matches!(list.kind, Kind::List | Kind::Tuple)
+}
+
+/// A text as one that is marked as safe.
+fn safe(value: Value) -> Result<Value> {
+    match value {
+        Value::Text(text) => Ok(Value::Safe(text)),
+        other => Ok(other),
     }
 }
 
@@ -57,7 +84,7 @@ fn arithmetic(operator: Operator, left: &Value, right: &Value) -> Result<Value> 
     };
     let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Remainder);
     if b == 0.0 && divides || a == 0.0 && b < 0.0 && operator == Operator::Power {
-        return fail(format!("{} {} {} cannot be computed", text::float(a), sign(operator), text::float(b)));
+        return fail(format!("{} {} {} cannot be computed", float(a), sign(operator), float(b)));
     }
     Ok(Value::Float(match operator {
         Operator::Add => a + b,
@@ -122,7 +149,10 @@ pub(super) fn is_equal(left: &Value, right: &Value, meter: &Meter) -> Result<boo
     meter.step(1)?;
     Ok(match (left, right) {
         (Value::Undefined, Value::Undefined) | (Value::None, Value::None) => true,
-        (Value::Text(a), Value::Text(b)) => a.len() == b.len() && is_same_text(a, b, meter)?,
+        (Value::Text(a) | Value::Safe(a), Value::Text(b) | Value::Safe(b)) => {
+            a.len() == b.len() && is_same_text(a, b, meter)?
+        }
+        (Value::List(a), Value::List(b)) if a.kind != b.kind || !a.kind.is_indexed() => Arc::ptr_eq(a, b),
         (Value::List(a), Value::List(b)) if a.items.len() == b.items.len() => {
             for (a, b) in a.items.iter().zip(&b.items) {
                 if !is_equal(a, b, meter)? {
@@ -172,7 +202,7 @@ pub(super) fn order(left: &Value, right: &Value, meter: &Meter) -> Result<Option
             meter.scan(a.len().min(b.len()))?;
             Ok(Some(a.cmp(b)))
         }
-        (Value::List(a), Value::List(b)) => {
+        (Value::List(a), Value::List(b)) if is_joined(a) && a.kind == b.kind => {
             for (x, y) in a.items.iter().zip(&b.items) {
                 if !is_equal(x, y, meter)? {
                     return order(x, y, meter);
@@ -192,11 +222,12 @@ pub(super) fn order(left: &Value, right: &Value, meter: &Meter) -> Result<Option
 pub(super) fn contains(container: &Value, item: &Value, meter: &Meter) -> Result<bool> {
     match (container, item) {
         (Value::Undefined, _) => Ok(false),
-        (Value::Text(text), Value::Text(part)) => {
+        (Value::Text(text) | Value::Safe(text), Value::Text(part) | Value::Safe(part)) => {
             meter.scan(text.len().saturating_add(part.len()))?;
             Ok(text.contains(&**part))
         }
         (Value::List(list), item) => {
+            list.go_through()?;
             for other in &list.items {
                 if is_equal(item, other, meter)? {
                     return Ok(true);

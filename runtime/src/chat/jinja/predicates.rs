@@ -9,12 +9,12 @@ use super::syntax::Comparison;
 /// `value is name(arguments)`
 pub(super) fn apply(name: &str, value: &Value, arguments: &[Value], meter: &Meter) -> Result<bool> {
     let comparison = match name {
-        "eq" | "equalto" => Some(Comparison::Equal),
-        "ne" => Some(Comparison::NotEqual),
-        "lt" | "lessthan" => Some(Comparison::Less),
-        "le" => Some(Comparison::LessOrEqual),
-        "gt" | "greaterthan" => Some(Comparison::Greater),
-        "ge" => Some(Comparison::GreaterOrEqual),
+        "eq" | "equalto" | "==" => Some(Comparison::Equal),
+        "ne" | "!=" => Some(Comparison::NotEqual),
+        "lt" | "lessthan" | "<" => Some(Comparison::Less),
+        "le" | "<=" => Some(Comparison::LessOrEqual),
+        "gt" | "greaterthan" | ">" => Some(Comparison::Greater),
+        "ge" | ">=" => Some(Comparison::GreaterOrEqual),
         "in" => Some(Comparison::In),
         _ => None,
     };
@@ -42,12 +42,13 @@ fn alone(name: &str, value: &Value, meter: &Meter) -> Result<bool> {
         "integer" => matches!(value, Value::Int(_)),
         "float" => matches!(value, Value::Float(_)),
         "number" => matches!(value, Value::Int(_) | Value::Float(_) | Value::Bool(_)),
-        "string" => matches!(value, Value::Text(_)),
+        "string" => matches!(value, Value::Text(_) | Value::Safe(_)),
         "mapping" => matches!(value, Value::Dict(_)),
         // Texts are sequences of characters to Python, and Jinja asks for a length and for items only.
-        "sequence" | "iterable" => {
-            matches!(value, Value::Undefined | Value::Text(_) | Value::List(_) | Value::Dict(_))
-        }
+        "sequence" | "iterable" => match value {
+            Value::List(list) => list.kind.is_indexed() || name == "iterable",
+            other => matches!(other, Value::Undefined | Value::Text(_) | Value::Safe(_) | Value::Dict(_)),
+        },
         "even" => remainder(0),
         "odd" => remainder(1),
         "lower" => is_cased(value, char::is_lowercase, char::is_uppercase, meter)?,

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use super::fault::{Result, fail};
 use super::meter::Meter;
+use super::names::{MUTATING_METHODS, OBJECT_METHODS};
 use super::operators::order;
 use super::text;
-use super::value::{List, Value};
+use super::value::{Kind, List, Value};
 
 /// What a loop over `value` sees: items, keys or characters.
 pub(super) fn items(value: &Value, meter: &Meter) -> Result<Arc<List>> {
     let list = match value {
-        Value::List(list) => return Ok(list.clone()),
-        Value::Undefined | Value::None => Vec::new(),
+        Value::List(list) => {
+            list.go_through()?;
+            return Ok(list.clone());
+        }
+        Value::Undefined => Vec::new(),
         Value::Dict(dict) => {
             meter.list(dict.entries().len())?;
             dict.entries().iter().map(|(key, _)| key.clone()).collect()
@@ -31,9 +35,10 @@ pub(super) fn items(value: &Value, meter: &Meter) -> Result<Arc<List>> {
 /// The number of items that a loop sees, or nothing if there is none.
 pub(super) fn len(value: &Value, meter: &Meter) -> Result<Option<usize>> {
     Ok(match value {
+        Value::List(list) if list.kind == Kind::Iterator => None,
         Value::List(list) => Some(list.items.len()),
         Value::Dict(dict) => Some(dict.entries().len()),
-        Value::Text(text) => {
+        Value::Text(text) | Value::Safe(text) => {
             meter.scan(text.len())?;
             Some(text.chars().count())
         }
@@ -46,8 +51,12 @@ pub(super) fn len(value: &Value, meter: &Meter) -> Result<Option<usize>> {
 pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Result<Value> {
     match (value, key) {
         (Value::Undefined, _) => fail("undefined value: it has no items"),
-        (Value::Dict(dict), _) => Ok(dict.get(key, meter)?.cloned().unwrap_or(Value::Undefined)),
-        (Value::List(list), Value::Int(index)) => {
+        (Value::Safe(_), _) => fail("items of a safe string are not supported"),
+        (Value::Dict(dict), _) => match dict.get(key, meter)? {
+            Some(value) => Ok(value.clone()),
+            None => Ok(key.as_text().and_then(object_method).unwrap_or(Value::Undefined)),
+        },
+        (Value::List(list), Value::Int(index)) if list.kind.is_indexed() => {
             let index = from_end(*index, list.items.len());
             Ok(index.and_then(|index| list.items.get(index)).cloned().unwrap_or(Value::Undefined))
         }
@@ -65,6 +74,12 @@ pub(super) fn item(value: &Value, key: &Value, meter: &Meter) -> Result<Value> {
         }
         _ => Ok(Value::Undefined),
     }
+}
+
+/// The method of objects that is called `name`. One that would change its object is undefined, as in Jinja's sandbox.
+pub(super) fn object_method(name: &str) -> Option<Value> {
+    let is_method = OBJECT_METHODS.contains(&name);
+    is_method.then(|| if MUTATING_METHODS.contains(&name) { Value::Undefined } else { Value::Method })
 }
 
 /// Where an index that may count from the end points to.
@@ -91,11 +106,10 @@ pub(super) fn path(value: &Value, path: &Value, meter: &Meter) -> Result<Value> 
 /// `value[from:to:by]`
 pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], meter: &Meter) -> Result<Value> {
     match value {
-        Value::Undefined | Value::None => Value::list(Vec::new()),
-        Value::List(list) => {
+        Value::List(list) if list.kind.is_indexed() => {
             let indices = indices(list.items.len(), bounds)?;
             meter.list(indices.len)?;
-            Value::list(indices.map(|index| list.items[index].clone()).collect())
+            Value::list_of(list.kind, indices.map(|index| list.items[index].clone()).collect())
         }
         Value::Text(text) => {
             meter.scan(text.len())?;
@@ -108,6 +122,7 @@ pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], meter: &Meter) -> R
             let text: String = indices.map(|index| characters[index]).collect();
             Ok(Value::Text(text.into()))
         }
+        Value::Undefined => fail("an undefined value cannot be sliced"),
         other => fail(format!("a {} cannot be sliced", other.kind())),
     }
 }
@@ -155,8 +170,23 @@ fn indices(len: usize, [from, to, by]: [Option<i64>; 3]) -> Result<Indices> {
 pub(super) fn reversed(value: &Value, meter: &Meter) -> Result<Value> {
     match value {
         Value::Text(_) => slice(value, [None, None, Some(-1)], meter),
-        other => slice(&Value::List(items(other, meter)?), [None, None, Some(-1)], meter),
+        other => {
+            let items = items(other, meter)?;
+            meter.list(items.items.len())?;
+            let kind = if items.kind == Kind::Iterator { Kind::List } else { Kind::Iterator };
+            Value::list_of(kind, items.items.iter().rev().cloned().collect())
+        }
     }
+}
+
+/// A list of what a loop over `value` sees.
+pub(super) fn list(value: &Value, meter: &Meter) -> Result<Value> {
+    let items = items(value, meter)?;
+    if items.kind == Kind::List {
+        return Ok(Value::List(items));
+    }
+    meter.list(items.items.len())?;
+    Value::list(items.items.clone())
 }
 
 /// The second of each pair, in the order of the first: a merge sort, which keeps the order of what is equal, and ends

@@ -76,6 +76,7 @@ pub(super) enum Expression {
     Constant(Value),
     Name(Name),
     List(Vec<Expression>),
+    Tuple(Vec<Expression>),
     Dict(Vec<(Expression, Expression)>),
     Not(Box<Expression>),
     All(Vec<Expression>),

@@ -22,39 +22,6 @@ pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')
 }
 
-/// `value` as Python's `str` would write it. Of a list or an object that would be `repr`, which is refused.
-pub(super) fn printed(value: &Value) -> Result<Cow<'_, str>> {
-    Ok(match value {
-        Value::Undefined => Cow::Borrowed(""),
-        Value::None => Cow::Borrowed("None"),
-        Value::Bool(true) => Cow::Borrowed("True"),
-        Value::Bool(false) => Cow::Borrowed("False"),
-        Value::Int(number) => Cow::Owned(number.to_string()),
-        Value::Float(number) => Cow::Owned(float(*number)),
-        Value::Text(text) => Cow::Borrowed(text),
-        other => {
-            let kind = other.kind();
-            return fail(format!("a {kind} cannot be printed: only text, numbers and truth values can"));
-        }
-    })
-}
-
-/// A number as Python's `repr` writes it: with an exponent where it is far from one.
-pub(super) fn float(number: f64) -> String {
-    let size = number.abs();
-    if !number.is_finite() {
-        return if number.is_nan() { "nan".into() } else { format!("{number}") };
-    }
-    if size != 0.0 && !(1e-4..1e16).contains(&size) {
-        let text = format!("{number:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let power: i32 = exponent.parse().unwrap_or(0);
-        return format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs());
-    }
-    let text = number.to_string();
-    if text.contains('.') { text } else { text + ".0" }
-}
-
 /// `text` as a value that is paid for.
 pub(super) fn new(text: &str, meter: &Meter) -> Result<Value> {
     meter.text(text.len())?;
@@ -155,39 +122,27 @@ pub(super) fn spaces(count: i64, meter: &Meter) -> Result<String> {
     Ok(" ".repeat(count))
 }
 
-/// Python's `str.format`, without format specifications.
-pub(super) fn format(text: &str, values: &[Value], meter: &Meter) -> Result<Value> {
-    meter.scan(text.len())?;
-    let mut parts = Vec::new();
-    let mut rest = text;
-    let mut next = 0;
-    while let Some(at) = rest.find(['{', '}']) {
-        meter.list(1)?;
-        parts.push(Cow::Borrowed(&rest[..at]));
-        let brace = &rest[at..at + 1];
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix(brace) {
-            parts.push(Cow::Borrowed(brace));
-            rest = after;
-            continue;
-        }
-        let field = rest.split_once('}').filter(|_| brace == "{");
-        let Some((field, after)) = field else { return fail("format: a brace has no other") };
-        let index = if field.is_empty() { Some(next) } else { field.parse().ok() };
-        let value = index.and_then(|index: usize| values.get(index));
-        let Some(value) = value else { return fail(format!("format: there is nothing for {{{field}}}")) };
-        next += 1;
-        meter.list(1)?;
-        parts.push(printed(value)?);
-        rest = after;
-    }
-    parts.push(Cow::Borrowed(rest));
-    concat(&parts, meter)
-}
-
 /// The number of characters before the first, or the last, `part` of `text`; -1 if there is none.
 pub(super) fn find(text: &str, part: &str, is_last: bool, meter: &Meter) -> Result<Value> {
     meter.scan(text.len().saturating_mul(2).saturating_add(part.len()))?;
     let at = if is_last { text.rfind(part) } else { text.find(part) };
     Ok(Value::Int(at.map_or(-1, |at| text[..at].chars().count() as i64)))
+}
+
+/// `text` with HTML's escapes, as `markupsafe` writes them.
+pub(super) fn escaped(text: &str, meter: &Meter) -> Result<String> {
+    // A character may become an escape of five.
+    meter.text(text.len().saturating_mul(5))?;
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '\'' => escaped += "&#39;",
+            '"' => escaped += "&#34;",
+            _ => escaped.push(character),
+        }
+    }
+    Ok(escaped)
 }
