@@ -321,6 +321,25 @@ fn texts(gguf: &mut Gguf, key: &str, change: impl FnOnce(&mut Vec<String>)) {
     change(strings);
 }
 
+/// Makes the tokenizer SentencePiece's, with `pieces` and their types in the place of some others.
+fn pieces(gguf: &mut Gguf, pieces: [(&str, i32); 3]) {
+    text(gguf, "tokenizer.ggml.model", "llama");
+    gguf.set("tokenizer.ggml.scores", Value::F32s(vec![1.0; 37]));
+    let mut types = vec![1; 37];
+    for (kind, (_, of_piece)) in types[20..].iter_mut().zip(pieces) {
+        *kind = of_piece;
+    }
+    gguf.set(TYPE, Value::I32s(types));
+    texts(gguf, TOKENS, |tokens| {
+        for (slot, (text, _)) in tokens[20..].iter_mut().zip(pieces) {
+            *slot = text.into();
+        }
+    });
+}
+
+/// A piece of 130 bytes.
+const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789\
+    012345678901234567890123456789012345678901234567890123456789";
 const NORM: &str = "output_norm.weight";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPE: &str = "tokenizer.ggml.token_type";
@@ -393,7 +412,11 @@ const BROKEN: &[Case] = &[
     ("tokenizer.ggml.add_eos_token: expected false, found true", |g| g.set("tokenizer.ggml.add_eos_token", Value::Bool(true))),
     ("tokenizer.ggml.scores: expected a value, found nothing", |g| text(g, "tokenizer.ggml.model", "llama")),
     ("tokenizer.ggml.scores: expected a finite number for each token, 37, found 1", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.scores", Value::F32s(vec![1.0])); }),
-    ("tokenizer.ggml.scores: expected a score of its own", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.scores", Value::F32s(vec![1.0; 37])); texts(g, TOKENS, |tokens| { for (slot, text) in tokens[20..].iter_mut().zip(["é", "ü", "éü", "üé"]) { *slot = text.into(); } }); }),
+    ("expected a normal piece for each character that is merged, found none for \"ü\" of \"éü\"", |g| pieces(g, [("é", 1), ("éü", 1), ("éé", 1)])),
+    ("expected a normal piece for each character that is merged, found none for \"ê\" of \"éê\"", |g| pieces(g, [("é", 1), ("éê", 1), ("ê", 3)])),
+    ("tokenizer.ggml.tokens: expected no unused piece that a text can become, found \"éé\"", |g| pieces(g, [("é", 1), ("éé", 5), ("ê", 1)])),
+    ("tokenizer.ggml.tokens: expected no unused piece that a text can become, found \"ê\"", |g| pieces(g, [("é", 1), ("éé", 1), ("ê", 5)])),
+    ("tokenizer.ggml.tokens: expected pieces of at most 128 bytes, found 130", |g| pieces(g, [("é", 1), (LONG, 1), ("ê", 1)])),
     ("tokenizer.ggml.precompiled_charsmap: expected nothing, found", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.precompiled_charsmap", Value::I32s(vec![1])); }),
     ("tokenizer.ggml.remove_extra_whitespaces: expected false, found true", |g| { text(g, "tokenizer.ggml.model", "llama"); g.set("tokenizer.ggml.remove_extra_whitespaces", Value::Bool(true)); }),
     ("tokenizer.ggml.add_space_prefix: expected false, found true", |g| g.set("tokenizer.ggml.add_space_prefix", Value::Bool(true))),
@@ -511,7 +534,7 @@ fn the_real_gguf_file_gives_the_blob_of_the_checkpoint_made_of_it() {
 }
 
 /// `gguf` with the tokenizer `json` of `tests/data/make/gguf_sentencepiece.py`.
-fn with_sentencepiece(json: &serde_json::Value) -> Vec<u8> {
+pub(crate) fn with_sentencepiece(json: &serde_json::Value) -> Vec<u8> {
     let list = |name: &str| json[name].as_array().unwrap().iter();
     let tokens: Vec<String> = list("tokens").map(|token| token.as_str().unwrap().into()).collect();
     let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
@@ -574,4 +597,20 @@ fn pre_tokenizers_are_those_of_the_tokenizers_of_their_name() {
         whole("llama-bpe").into_iter().partition(|part| part.kind == Kind::PromptPrefix.code());
     assert!(others == with("llama3"));
     assert_eq!(prefix[0].content, 0u32.to_le_bytes());
+    assert!(whole("falcon3") == whole("llama-bpe") && whole("deepseek-r1-qwen") == whole("qwen2"));
+    // Mistral Nemo's regex, as its `tokenizer.json` has it.
+    let (capitals, smalls) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
+    let (before, others) =
+        (r"[^\r\n\p{L}\p{N}]?", r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+");
+    let regex = format!("{before}{capitals}*{smalls}+|{before}{capitals}+{smalls}*|{others}");
+    let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
+    let split =
+        json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    checkpoint.tokenizer["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [split, bytes]});
+    checkpoint.tokenizer["model"]["ignore_merges"] = json!(true);
+    let (_, others): (Vec<_>, Vec<_>) =
+        whole("tekken").into_iter().partition(|part| part.kind == Kind::PromptPrefix.code());
+    assert!(others == parts(&Blob::of(&checkpoint).build()));
 }

@@ -39,3 +39,4 @@ mod terminal;
 mod terminal_commands;
 mod tokenizer;
 mod versions;
+mod vocabularies;

@@ -10,7 +10,7 @@ use smolrun::{Error, Model, SpecialTokens};
 use tokenizers::Tokenizer as Oracle;
 
 /// Cheap stand-in for a random number generator (splitmix64): the same numbers on every machine.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -75,7 +75,7 @@ const MISSING: [&str; 8] =
 /// Numbers of Unicode 16 and 17 that some libraries do not know yet.
 const NEW_NUMBERS: [&str; 4] = ["\u{11de0}", "\u{16ff6}", "\u{1ccf0}", "\u{16d70}"];
 
-fn hard_string(random: &mut Random, special: &[&str]) -> String {
+pub(crate) fn hard_string(random: &mut Random, special: &[&str]) -> String {
     (0..random.below(9)).map(|_| hard_piece(random, special)).collect()
 }
 
@@ -102,9 +102,9 @@ fn character(random: &mut Random, limit: usize) -> char {
     char::from_u32(random.below(limit) as u32).unwrap_or('\u{fffd}')
 }
 
-/// A `tokenizer.json` both ways.
-struct Pair {
-    ours: Tokenizer,
+/// A tokenizer both ways.
+pub(crate) struct Pair {
+    pub(crate) ours: Tokenizer,
     /// Control tokens are parsed.
     parsing: Oracle,
     /// Control tokens are text.
@@ -124,14 +124,15 @@ impl Pair {
         Pair::of(model.tokenizer(), json)
     }
 
-    fn of(ours: Tokenizer, json: &[u8]) -> Pair {
+    /// `ours` beside the library's of `json`.
+    pub(crate) fn of(ours: Tokenizer, json: &[u8]) -> Pair {
         let parsing = Oracle::from_bytes(json).unwrap();
         let mut plain = parsing.clone();
         plain.set_encode_special_tokens(true);
         Pair { ours, parsing, plain }
     }
 
-    fn compare(&self, text: &str) {
+    pub(crate) fn compare(&self, text: &str) {
         for (special, oracle) in [(SpecialTokens::Parse, &self.parsing), (SpecialTokens::AsText, &self.plain)]
         {
             let ours = self.ours.encode(text, special).unwrap();
@@ -147,7 +148,7 @@ impl Pair {
     }
 
     /// The library does not skip control tokens that its normalizer changes; those are not compared.
-    fn compare_decoded(&self, ids: &[u32]) {
+    pub(crate) fn compare_decoded(&self, ids: &[u32]) {
         let special = self.ours.special_tokens().unwrap();
         let is_skipped = |id: u32| self.parsing.decode(&[id], true).unwrap().is_empty();
         let skips_special = special.into_iter().all(|(id, _)| !ids.contains(&id) || is_skipped(id));
@@ -158,7 +159,13 @@ impl Pair {
     }
 
     fn compare_characters(&self) {
+        self.compare_characters_by(1);
+    }
+
+    /// The first characters, and of the others one in `step`.
+    fn compare_characters_by(&self, step: usize) {
         let assigned = (0..0x3_4000).chain(0xe_0000..0xe_0200).chain(0x10_ff00..0x11_0000);
+        let assigned = assigned.filter(|&code| code < 0x500 || (code as usize).is_multiple_of(step));
         let characters: Vec<char> = assigned.filter_map(char::from_u32).collect();
         for some in characters.chunks(256) {
             let text: String = some.iter().map(|c| format!("a{c}1{c}.{c}  {c}{c}\n")).collect();
@@ -271,6 +278,100 @@ fn variants() {
     for (seed, json) in (10..).zip(variants) {
         Pair::new(json.to_string().as_bytes()).compare_random(seed, 2_000);
     }
+}
+
+/// Regexes by which `Split` cuts in one model or another; with those before it in a `Sequence`, where there are any.
+const REGEXES: [&[&str]; 15] = [
+    &[r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],
+    &[
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    &[
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    &[
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    // GPT-4o's, SEED's, Bailing's and Exaone's.
+    &[
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    &[
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    ],
+    &[
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    &[
+        r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+    ],
+    // DeepSeek LLM's but for what is after it, DeepSeek Coder's, and DeepSeek V3's.
+    &[
+        "[\r\n]",
+        r"\s?[A-Za-zµÀ-ÖØ-öø-ƺ𐐀-𐑏]+",
+        r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+        r"\s+$",
+        r"[一-龥ࠀ-一가-퟿]+",
+    ],
+    &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+"],
+    &[
+        r"\p{N}{1,3}",
+        r"[一-龥぀-ゟ゠-ヿ]+",
+        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    ],
+    // Bloom's, Falcon's last, one with an intersection, and what matches nothing most of the time.
+    &[r" ?[^(\s|.,!?…。，、।۔،)]+"],
+    &["[0-9][0-9][0-9]", r"\d+"],
+    &[r"[\p{Han}]+|[\p{L}&&[^\p{Han}]]+|\D\n|\S\S"],
+    &[r"日(本|東)?|\x41.\u00e9*|(?:don't)+"],
+];
+
+/// A byte-level tokenizer in which any two bytes merge, in no order, so that words show in the ids.
+fn any_two_bytes_merge(random: &mut Random) -> Value {
+    let mut json: Value = serde_json::from_slice(&small()).unwrap();
+    let vocab = json["model"]["vocab"].as_object().unwrap();
+    let bytes: Vec<String> = vocab.keys().filter(|token| token.chars().count() == 1).cloned().collect();
+    let pairs = bytes.iter().flat_map(|left| bytes.iter().map(move |right| [left.as_str(), right.as_str()]));
+    let mut pairs: Vec<[&str; 2]> = pairs.collect();
+    for last in (1..pairs.len()).rev() {
+        pairs.swap(last, random.below(last + 1));
+    }
+    let tokens = bytes.iter().cloned().chain(pairs.iter().map(|pair| pair.concat()));
+    json["model"]["vocab"] =
+        tokens.zip(0..).map(|(token, id)| (token, json!(id))).collect::<serde_json::Map<_, _>>().into();
+    json["model"]["merges"] = json!(pairs);
+    json["added_tokens"] = json!([]);
+    json
+}
+
+/// Regexes as models publish them, and others, mean what they do to the library.
+fn compare_regexes(regexes: &[&[&str]]) {
+    let mut random = Random(20);
+    let mut json = any_two_bytes_merge(&mut random);
+    for (seed, regexes) in (30..).zip(regexes) {
+        let split = |regex| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+        let bytes =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+        let parts: Vec<Value> = regexes.iter().map(split).chain([bytes]).collect();
+        json["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": parts});
+        println!("{regexes:?}");
+        let pair = Pair::new(json.to_string().as_bytes());
+        let mut random = Random(seed);
+        for _ in 0..400 {
+            pair.compare(&hard_string(&mut random, &["<|im_start|>", "don't"]));
+        }
+        pair.compare_characters_by(97);
+    }
+}
+
+#[test]
+fn regexes_cut_as_the_librarys_do() {
+    compare_regexes(&REGEXES[..7]);
+}
+
+#[test]
+fn more_regexes_cut_as_the_librarys_do() {
+    compare_regexes(&REGEXES[7..]);
 }
 
 /// Text of an added token, whether it is special, whether it is normalized.

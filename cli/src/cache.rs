@@ -129,7 +129,8 @@ fn list(cache: &Cache, entries: &[Entry], json: bool) -> Result<()> {
         writeln!(stdout, "{name:width$}  {dtype:<11}{size:>10.1}  {used:<14}{sources}")?;
     }
     let (count, size, directory) = (entries.len(), megabytes(total_bytes), one_line(&report.directory));
-    writeln!(stdout, "{count} models, {size:.1} MB in {directory}")?;
+    let models = if count == 1 { "model" } else { "models" };
+    writeln!(stdout, "{count} {models}, {size:.1} MB in {directory}")?;
     Ok(())
 }
 

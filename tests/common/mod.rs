@@ -9,6 +9,7 @@ mod hub;
 mod logits;
 mod models;
 mod programs;
+mod published;
 mod quantized;
 mod running;
 mod saved;
@@ -27,6 +28,7 @@ pub use self::models::{
     tales, tales_with_prefix, tales_with_template,
 };
 pub use self::programs::{Outcome, program, run};
+pub use self::published::published;
 pub use self::quantized::Quantized;
 pub use self::running::{Running, within};
 pub use self::saved::SavedSession;

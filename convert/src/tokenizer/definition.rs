@@ -6,7 +6,7 @@ use serde::Deserialize;
 use smolrun::format::TextRules;
 
 use super::alphabet::Alphabet;
-use super::dfa::Stage;
+use super::stage::Stage;
 use crate::error::TokenizerError;
 
 /// Most JSON values of a tokenizer: four times those of 256,000 tokens with twice as many merges.
@@ -52,9 +52,12 @@ pub(super) struct Added {
     pub(super) rstrip: bool,
     pub(super) normalized: bool,
     pub(super) special: bool,
+    /// Whether it decodes to its text, whatever the alphabet makes of that.
+    #[serde(skip)]
+    pub(super) is_literal: bool,
 }
 
-/// The merges, the first with the lowest rank.
+/// The merges. The ranks of the first two kinds are their places.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "model.merges: expected a list of [\"a\", \"b\"] or of \"a b\"")]
 pub(super) enum Merges {
@@ -62,4 +65,7 @@ pub(super) enum Merges {
     Pairs(Vec<[String; 2]>),
     /// `"a b"`, in older files.
     Lines(Vec<String>),
+    /// Pairs, each with its rank, which others may share.
+    #[serde(skip)]
+    Ranked(Vec<(u32, [String; 2])>),
 }

@@ -5,8 +5,10 @@ mod alphabet;
 pub mod chat_template;
 mod definition;
 mod dfa;
+mod dialect;
 pub mod gguf;
 mod json;
+mod stage;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,6 @@ impl TokenizerTables {
         let byte_tokens = vocab.byte_tokens();
         check_unk(definition, &byte_tokens)?;
         let merges = vocab.merges(&definition.merges)?;
-        let stages = definition.stages.iter().copied();
         let prefix = definition.prompt_prefix.clone();
         let whole_words = match definition.ignore_merges {
             true => vocab.whole_words(&byte_tokens, &merges),
@@ -54,7 +53,7 @@ impl TokenizerTables {
             token_bytes,
             byte_tokens,
             added_tokens: vocab.added_tokens(&definition.added_tokens)?,
-            stages: stages.map(dfa::compile).collect::<Result<_, _>>()?,
+            stages: definition.stages.iter().map(dfa::compile).collect::<Result<_, _>>()?,
             rules: definition.rules,
             char_tokens: vocab.char_tokens(),
             whole_words,

@@ -178,6 +178,26 @@ fn digits_make_a_stage_of_their_own() {
 }
 
 #[test]
+fn any_regex_that_an_automaton_can_follow_makes_a_stage() {
+    let with = |regexes: &[&str]| {
+        let splits = regexes.iter().map(|regex| split(regex, "Isolated", false));
+        let parts: Vec<Value> = splits.chain([byte_level()]).collect();
+        compile_with("pre_tokenizer", sequence(&parts)).map(|tables| tables.stages)
+    };
+    assert_eq!(with(&[r"[ab]+"]).unwrap()[0], with(&["(?:a|b)+"]).unwrap()[0]);
+    assert_eq!(with(&["[\r\n]", r"\s+$"]).unwrap().len(), 3);
+    let text = json!({"type": "Split", "pattern": {"String": "a+"}, "behavior": "Isolated", "invert": false});
+    let text = compile_with("pre_tokenizer", sequence(&[text, byte_level()])).unwrap().stages;
+    assert_eq!(text[0], with(&[r"a\+"]).unwrap()[0], "no regex");
+    let error = with(&[r"\p{L}+ ?|\s+(?!\S)|\s+"]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        r"the regex \p{L}+ ?: expected no match but that of the look-ahead to end in white space"
+    );
+    assert!(with(&["a*"]).unwrap_err().to_string().contains("expected no match of nothing"));
+}
+
+#[test]
 fn what_is_not_supported_is_refused_by_name() {
     let unsupported = [
         ("version", json!("2.0"), "version: 2.0 is not supported, only 1.0"),
@@ -217,8 +237,23 @@ fn what_is_not_supported_is_refused_by_name() {
         ("pre_tokenizer", sequence(&[byte_level(), digits()]), "a Sequence that does not end in ByteLevel"),
         (
             "pre_tokenizer",
-            sequence(&[split("a+", "Isolated", false), byte_level()]),
-            "pattern: the regex a+ is not",
+            sequence(&[split(r"a(?=b)", "Isolated", false), byte_level()]),
+            "pattern: the regex a(?=b) is not supported, only what both Oniguruma and the crate regex read (look-around",
+        ),
+        (
+            "pre_tokenizer",
+            sequence(&[split(r"a|\s+$", "Isolated", false), byte_level()]),
+            r"pattern: the regex a|\s+$ is not supported, only no assertion but",
+        ),
+        (
+            "pre_tokenizer",
+            sequence(&[split(r"\s+$", "Isolated", false), byte_level()]),
+            r"pattern: the regex \s+$ is not supported, only `$` after a split by [\r\n]",
+        ),
+        (
+            "pre_tokenizer",
+            sequence(&[split(&"a".repeat(5000), "Isolated", false), byte_level()]),
+            "… is not supported, only one of at most 4096 bytes",
         ),
         ("pre_tokenizer", sequence(&[split(WORDS, "Removed", false), byte_level()]), "behavior: Removed"),
         ("pre_tokenizer", sequence(&[split(WORDS, "Isolated", true), byte_level()]), "invert: true"),

@@ -19,6 +19,8 @@ pub(super) struct Vocab<'a> {
     texts: Vec<Cow<'a, str>>,
     alphabet: Alphabet,
     rules: TextRules,
+    /// Added tokens of which the alphabet would make other bytes than their texts are.
+    literal: HashSet<u32>,
 }
 
 impl<'a> Vocab<'a> {
@@ -28,7 +30,7 @@ impl<'a> Vocab<'a> {
         let Definition { alphabet, rules, vocab: ids, added_tokens, .. } = definition;
         let (alphabet, rules) = (*alphabet, *rules);
         let mut texts = texts_by_id(ids)?;
-        let mut seen = HashSet::new();
+        let (mut seen, mut literal) = (HashSet::new(), HashSet::new());
         for (index, added) in added_tokens.iter().enumerate() {
             let field = || format!("added_tokens[{index}], {:?}", added.content);
             if !seen.insert(&added.content) {
@@ -39,12 +41,15 @@ impl<'a> Vocab<'a> {
                 return Err(TokenizerError::invalid(field(), format!("id {id}"), added.id));
             }
             let text = looked_for(added, rules, field)?;
+            if added.is_literal && alphabet.bytes_of(&text) != text.as_bytes() {
+                literal.insert(id);
+            }
             match texts.get_mut(id as usize) {
                 Some(slot) => *slot = text,
                 None => texts.push(text),
             }
         }
-        Ok(Vocab { ids, texts, alphabet, rules })
+        Ok(Vocab { ids, texts, alphabet, rules, literal })
     }
 
     /// The number of tokens.
@@ -60,7 +65,7 @@ impl<'a> Vocab<'a> {
         }
         let (mut offsets, mut bytes) = (vec![0], Vec::new());
         for id in 0..vocab_size {
-            bytes.extend(self.texts.get(id).map(|text| self.alphabet.bytes_of(text)).unwrap_or_default());
+            bytes.extend(self.bytes_of(id));
             let end = u32::try_from(bytes.len());
             offsets.push(end.map_err(|_| {
                 TokenizerError::invalid("model.vocab", "less than 4 GiB of tokens", bytes.len())
@@ -69,11 +74,23 @@ impl<'a> Vocab<'a> {
         Ok((offsets, bytes))
     }
 
+    /// What the token `id` stands for, nothing where there is none.
+    fn bytes_of(&self, id: usize) -> Vec<u8> {
+        let text = self.texts.get(id).map_or("", |text| text);
+        match self.literal.contains(&(id as u32)) {
+            true => text.as_bytes().to_vec(),
+            false => self.alphabet.bytes_of(text),
+        }
+    }
+
+    /// The id of a token that words become.
+    fn id_of(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied().filter(|id| !self.literal.contains(id))
+    }
+
     /// The token of each single byte, or `NO_TOKEN`.
     pub(super) fn byte_tokens(&self) -> [u32; 256] {
-        std::array::from_fn(|byte| {
-            self.ids.get(&self.alphabet.text_of(byte as u8)).copied().unwrap_or(NO_TOKEN)
-        })
+        std::array::from_fn(|byte| self.id_of(&self.alphabet.text_of(byte as u8)).unwrap_or(NO_TOKEN))
     }
 
     /// The token of each character that has one, by code point, where words start as characters.
@@ -94,7 +111,8 @@ impl<'a> Vocab<'a> {
 
     /// The tokens that words become as a whole although the merges do not lead there.
     pub(super) fn whole_words(&self, byte_tokens: &[u32; 256], merges: &[[u32; 4]]) -> Vec<u32> {
-        let tokens = self.ids.iter().filter(|(text, _)| self.alphabet.can_write(text));
+        let is_word = |text: &str, id| self.alphabet.can_write(text) && !self.literal.contains(id);
+        let tokens = self.ids.iter().filter(|(text, id)| is_word(text, id));
         let tokens = tokens.map(|(text, &id)| (id, self.alphabet.bytes_of(text))).collect();
         let merges =
             merges.iter().map(|&[left, right, rank, merged]| ((left, right), (rank, merged))).collect();
@@ -118,23 +136,20 @@ impl<'a> Vocab<'a> {
         let pairs = pairs(merges)?;
         let mut entries = Vec::with_capacity(pairs.len());
         let mut seen = HashSet::new();
-        for (rank, &(left, right)) in pairs.iter().enumerate() {
-            let entry = self.merge(rank, left, right)?;
+        for (index, &(rank, left, right)) in pairs.iter().enumerate() {
+            let [left_id, right_id, merged] = self.merge(index, left, right)?;
             if !seen.insert((left, right)) {
-                return Err(invalid_merge(rank, "a pair of its own", format!("{left:?}, {right:?} again")));
+                return Err(invalid_merge(index, "a pair of its own", format!("{left:?}, {right:?} again")));
             }
-            entries.push(entry);
+            entries.push([left_id, right_id, rank, merged]);
         }
         Ok(entries)
     }
 
-    fn merge(&self, rank: usize, left: &str, right: &str) -> Result<[u32; 4], TokenizerError> {
+    fn merge(&self, index: usize, left: &str, right: &str) -> Result<[u32; 3], TokenizerError> {
         let id = |text: &str| {
             let found = || format!("{text:?}, of {left:?} and {right:?}");
-            self.ids
-                .get(text)
-                .copied()
-                .ok_or_else(|| invalid_merge(rank, "a token of the vocabulary", found()))
+            self.id_of(text).ok_or_else(|| invalid_merge(index, "a token of the vocabulary", found()))
         };
         let merged = [left, right].concat();
         let bytes = |text: &str| self.alphabet.bytes_of(text);
@@ -143,16 +158,15 @@ impl<'a> Vocab<'a> {
                 Alphabet::ByteLevel => "tokens in the byte-level alphabet",
                 Alphabet::Metaspace => "tokens that name no byte",
             };
-            return Err(invalid_merge(rank, expected, format!("{left:?}, {right:?}")));
+            return Err(invalid_merge(index, expected, format!("{left:?}, {right:?}")));
         }
-        Ok([id(left)?, id(right)?, rank as u32, id(&merged)?])
+        Ok([id(left)?, id(right)?, id(&merged)?])
     }
 
     /// Id and flags of each added token: those that are looked for first come first, then in order of their text.
     pub(super) fn added_tokens(&self, added: &[Added]) -> Result<Vec<[u32; 2]>, TokenizerError> {
-        let text = |index: usize| &self.texts[added[index].id as usize]; // `new` checked the ids
         let mut order: Vec<usize> = (0..added.len()).collect();
-        order.sort_by_key(|&index| (added[index].normalized, self.alphabet.bytes_of(text(index))));
+        order.sort_by_key(|&index| (added[index].normalized, self.bytes_of(added[index].id as usize)));
         order.into_iter().map(|index| self.record(index, &added[index])).collect()
     }
 
@@ -167,9 +181,9 @@ impl<'a> Vocab<'a> {
         }
         // In a normalized text there are no `▁`.
         let normalized = added.normalized && self.rules.has(TextRules::NORMALIZE_SPACE);
-        let text = &self.texts[added.id as usize];
+        let text = &self.texts[added.id as usize]; // `new` checked the ids
         let sought = if normalized { text.replace(METASPACE, " ") } else { text.to_string() };
-        let bytes = self.alphabet.bytes_of(text);
+        let bytes = self.bytes_of(added.id as usize);
         if bytes != sought.as_bytes() {
             let supported = "text that decodes to itself";
             let found = format!("\"{}\" after decoding", bytes.escape_ascii());
@@ -239,21 +253,29 @@ fn texts_by_id(ids: &HashMap<String, u32>) -> Result<Vec<Cow<'_, str>>, Tokenize
     Ok(texts.into_iter().flatten().map(Cow::Borrowed).collect()) // as many ids as slots, none twice: every slot is taken
 }
 
-/// The two parts of each merge, by rank.
-fn pairs(merges: &Merges) -> Result<Vec<(&str, &str)>, TokenizerError> {
+/// Each merge: its rank and its two parts.
+fn pairs(merges: &Merges) -> Result<Vec<(u32, &str, &str)>, TokenizerError> {
     match merges {
-        Merges::Pairs(pairs) => Ok(pairs.iter().map(|[left, right]| (&**left, &**right)).collect()),
+        Merges::Pairs(pairs) => {
+            Ok((0..).zip(pairs).map(|(rank, [left, right])| (rank, &**left, &**right)).collect())
+        }
+        Merges::Ranked(pairs) => {
+            Ok(pairs.iter().map(|(rank, [left, right])| (*rank, &**left, &**right)).collect())
+        }
         Merges::Lines(lines) => {
-            let lines = lines.iter().filter(|line| !line.starts_with("#version")).enumerate();
-            let pairs = lines.map(|(rank, line)| {
+            let lines = lines.iter().filter(|line| !line.starts_with("#version"));
+            let pairs = (0..).zip(lines).map(|(rank, line)| {
                 let pair = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
-                pair.ok_or_else(|| invalid_merge(rank, "two tokens and a space between", format!("{line:?}")))
+                let (left, right) = pair.ok_or_else(|| {
+                    invalid_merge(rank as usize, "two tokens and a space between", format!("{line:?}"))
+                })?;
+                Ok((rank, left, right))
             });
             pairs.collect()
         }
     }
 }
 
-fn invalid_merge(rank: usize, expected: &str, found: String) -> TokenizerError {
-    TokenizerError::invalid(format!("model.merges[{rank}]"), expected, found)
+fn invalid_merge(index: usize, expected: &str, found: String) -> TokenizerError {
+    TokenizerError::invalid(format!("model.merges[{index}]"), expected, found)
 }

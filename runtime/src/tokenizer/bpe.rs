@@ -47,7 +47,7 @@ impl<'a> Bpe<'a> {
         while let Some(Reverse(pair)) = self.queue.pop() {
             work::steps(1);
             let (rank, left) = ((pair >> 32) as u32, pair as u32);
-            // The pair is there if nothing has become of it since: every later pair at this index has another rank.
+            // The pair is there if it still merges by this rank: if it is a later one, it was to come at this very place.
             if let Some(merge) = self.symbols[left as usize].merge.filter(|merge| merge.rank == rank) {
                 self.merge(left, merge.merged)?;
             }

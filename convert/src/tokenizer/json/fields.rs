@@ -74,14 +74,6 @@ impl Pattern {
             Pattern::Regex(_) => None,
         }
     }
-
-    /// The regex, if it is one.
-    pub(super) fn regex(&self) -> Option<&str> {
-        match self {
-            Pattern::String(_) => None,
-            Pattern::Regex(regex) => Some(regex),
-        }
-    }
 }
 
 impl fmt::Display for Pattern {

@@ -1,11 +1,13 @@
 //! The pre-tokenizer: how a text is cut into words.
 
+use std::borrow::Cow;
+
 use smolrun::format::TextRules;
 
-use super::fields::{ByteLevel, Component, Digits, Metaspace, Split, options, parts, quoted};
+use super::fields::{ByteLevel, Component, Digits, Metaspace, Pattern, Split, options, parts, quoted};
 use crate::error::TokenizerError;
 use crate::tokenizer::alphabet::METASPACE;
-use crate::tokenizer::dfa::{self, Stage};
+use crate::tokenizer::stage::{self, Stage};
 
 const FIELD: &str = "pre_tokenizer";
 
@@ -21,17 +23,20 @@ pub(super) fn byte_level(pre_tokenizer: Option<&Component>) -> Result<Vec<Stage>
             Some(kind) => refuse(kind),
         });
     };
-    let before = before.iter().map(|component| match component.kind.as_str() {
-        "Digits" => digits(component),
-        "Split" => split(component),
-        kind => Err(refuse(&format!("{kind} in a Sequence"))),
-    });
-    let mut stages: Vec<Stage> = before.collect::<Result<_, _>>()?;
+    let mut stages = Vec::new();
+    for component in before {
+        let stage = match component.kind.as_str() {
+            "Digits" => digits(component)?,
+            "Split" => split(component, &stages)?,
+            kind => return Err(refuse(&format!("{kind} in a Sequence"))),
+        };
+        stages.push(stage);
+    }
     let ByteLevel { add_prefix_space, use_regex } = options(last)?;
     if add_prefix_space {
         return Err(TokenizerError::unsupported("pre_tokenizer.add_prefix_space", "false", "true"));
     }
-    stages.extend(use_regex.then_some(Stage::Gpt2));
+    stages.extend(use_regex.then(|| Stage::Split(stage::GPT2.to_owned())));
     Ok(stages)
 }
 
@@ -71,8 +76,8 @@ fn digits(component: &Component) -> Result<Stage, TokenizerError> {
     Ok(if individual_digits { Stage::IndividualDigits } else { Stage::Digits })
 }
 
-/// `Split` by one of the patterns that are known to be cut by an automaton exactly as by the library's regex engine.
-fn split(component: &Component) -> Result<Stage, TokenizerError> {
+/// `Split` after the stages `before`.
+fn split(component: &Component, before: &[Stage]) -> Result<Stage, TokenizerError> {
     let Split { pattern, behavior, invert } = options(component)?;
     if behavior != "Isolated" {
         return Err(TokenizerError::unsupported("pre_tokenizer.behavior", "Isolated", behavior));
@@ -80,8 +85,21 @@ fn split(component: &Component) -> Result<Stage, TokenizerError> {
     if invert {
         return Err(TokenizerError::unsupported("pre_tokenizer.invert", "false", "true"));
     }
-    pattern.regex().and_then(dfa::known).ok_or_else(|| {
-        let supported = "the Regex of GPT-2, Llama 3 or Qwen2";
-        TokenizerError::unsupported("pre_tokenizer.pattern", supported, pattern)
+    let regex = match &pattern {
+        Pattern::Regex(regex) => Cow::Borrowed(regex.as_str()),
+        Pattern::String(text) => Cow::Owned(regex_syntax::escape(text)),
+    };
+    Stage::split(&regex, before).map_err(|supported| {
+        TokenizerError::unsupported("pre_tokenizer.pattern", supported, shortened(&pattern))
     })
+}
+
+/// The pattern as an error shows it.
+fn shortened(pattern: &Pattern) -> String {
+    const MOST: usize = 300;
+    let text = pattern.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
 }

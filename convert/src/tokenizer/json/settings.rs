@@ -6,7 +6,7 @@ use super::fields::{ModelSettings, Settings, quoted};
 use super::{decoder, normalizer, post_processor, pre_tokenizer};
 use crate::error::TokenizerError;
 use crate::tokenizer::alphabet::Alphabet;
-use crate::tokenizer::dfa::Stage;
+use crate::tokenizer::stage::Stage;
 
 /// Stages of a pre-tokenizer: several times those of any that is known. Each is a section of the blob, and another walk over
 /// every text.
