@@ -32,6 +32,8 @@ tools=$(dirname "$(find "$(rustc --print sysroot)" -name llvm-profdata)")
 readonly tools
 keep_test_files_in_memory
 
+# A thousand mutations reach the lines that ten thousand reach.
+export SMOL_MUTATIONS=1000
 export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/instrument.sh
 rm -rf "$profiles"
 mkdir -p "$profiles"
