@@ -297,7 +297,7 @@ fn any_saved(model: &Model, path: &Path, random: &mut Random) -> SavedSession {
         session.truncate(random.below(count + 1));
     }
     session.save(path).unwrap();
-    SavedSession::take_apart(&fs::read(path).unwrap(), 2 * 16)
+    SavedSession::take_apart(&fs::read(path).unwrap(), 2, 16)
 }
 
 /// Changes a field, what a field says together with what it speaks of, or any byte.

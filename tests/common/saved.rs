@@ -17,17 +17,18 @@ pub struct SavedSession {
     pub tokens: Vec<u32>,
     /// Keys and values of each block.
     pub blocks: Vec<Vec<u8>>,
-    /// Features of the keys of all heads and layers together.
-    features: usize,
+    /// Key-value heads of all layers together, and the features of each.
+    heads: usize,
+    head_dim: usize,
 }
 
 impl SavedSession {
-    /// The parts of a good file of a model with so many features of keys in all heads and layers.
-    pub fn take_apart(bytes: &[u8], features: usize) -> SavedSession {
+    /// The parts of a good file of a model with so many key-value heads in all layers, of so many features.
+    pub fn take_apart(bytes: &[u8], heads: usize, head_dim: usize) -> SavedSession {
         let header: [u8; HEADER_LEN] = bytes[..HEADER_LEN].try_into().expect("a header");
         let count = get_u32(&header, 16) as usize;
         let tokens = (0..count).map(|index| get_u32(bytes, HEADER_LEN + 4 * index)).collect();
-        let mut saved = SavedSession { header, tokens, blocks: Vec::new(), features };
+        let mut saved = SavedSession { header, tokens, blocks: Vec::new(), heads, head_dim };
         let mut at = HEADER_LEN + 4 * count + 4 * count.div_ceil(BLOCK) + 32;
         for len in saved.block_lens() {
             saved.blocks.push(bytes[at..at + len].to_vec());
@@ -57,11 +58,19 @@ impl SavedSession {
         bytes
     }
 
-    /// Bytes of each block: of keys whole panels of 16, of values as many as there are.
+    /// Bytes of each block: of keys whole panels of 16, of values as many as there are, and where numbers are integers as many
+    /// scales of both.
     fn block_lens(&self) -> Vec<usize> {
-        let size = if get_u32(&self.header, 12) == 1 { 2 } else { 4 };
+        let (size, scale) = match get_u32(&self.header, 12) {
+            1 => (2, 0),
+            2 => (1, 4),
+            _ => (4, 0),
+        };
         let insides = (0..self.tokens.len()).step_by(BLOCK).map(|start| BLOCK.min(self.tokens.len() - start));
-        insides.map(|inside| (inside.next_multiple_of(16) + inside) * self.features * size).collect()
+        let len = |inside: usize| {
+            (inside.next_multiple_of(16) + inside) * self.head_dim * size + 2 * inside * scale
+        };
+        insides.map(|inside| self.heads * len(inside)).collect()
     }
 }
 
