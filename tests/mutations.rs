@@ -261,6 +261,9 @@ const SESSION_FIELDS: [usize; 6] = [8, 12, 16, 20, 24, 28];
 /// Counts at which something often goes wrong with sequences.
 const COUNTS: [usize; 14] = [0, 1, 15, 16, 17, 100, 255, 256, 257, 272, 511, 512, CONTEXT - 1, CONTEXT];
 
+/// How keys and values may be kept, in the order of the numbers that stand for it in a file.
+const KV_DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::F16, KvDtype::Q8];
+
 /// Models that sessions are saved with: of f32, and of bf16, which may be rounded.
 fn session_models() -> [Model; 2] {
     [TensorDtype::F32, TensorDtype::Bf16].map(|dtype| {
@@ -270,12 +273,12 @@ fn session_models() -> [Model; 2] {
     })
 }
 
-/// A session of any kind that `model` may have.
-fn any_session(model: &Model, random: &mut Random) -> Session {
+/// A session of any kind that `model` may have, but for how keys and values are kept.
+fn any_session(model: &Model, kv_dtype: KvDtype, random: &mut Random) -> Session {
     let options = SessionOptions::default()
         .threads(1)
         .kernels(Kernels::named("scalar").unwrap())
-        .kv_dtype(random.pick(&[KvDtype::F32, KvDtype::F16, KvDtype::Q8]))
+        .kv_dtype(kv_dtype)
         .overflow(random.pick(&[Overflow::Stop, Overflow::Slide]))
         .fast(random.below(2) == 0);
     Session::new(model, options).unwrap()
@@ -287,7 +290,8 @@ fn any_tokens(count: usize, random: &mut Random) -> Vec<u32> {
 
 /// What some session saved: short, long, after it slid, cut off.
 fn any_saved(model: &Model, path: &Path, random: &mut Random) -> SavedSession {
-    let mut session = any_session(model, random);
+    let kv_dtype = random.pick(&KV_DTYPES);
+    let mut session = any_session(model, kv_dtype, random);
     let most = session.most_tokens().min(2 * CONTEXT);
     let count = random.pick(&[0, 1, 20, 100, 256, 300, 500, CONTEXT, CONTEXT + 200]).min(most);
     if count > 0 {
@@ -375,7 +379,9 @@ fn no_mutation_of_a_saved_session_does_harm() {
         let mut random = Random(seed);
         let (from, model) = (random.below(2), random.pick(&[0, 0, 0, 1]));
         let mut changed = saved[from][random.below(40)].clone();
-        let mut session = any_session(&models[from ^ model], &mut random);
+        let (own, any) = (KV_DTYPES[usize::from(changed.header[12])], random.pick(&KV_DTYPES));
+        let kv_dtype = random.pick(&[own, any]);
+        let mut session = any_session(&models[from ^ model], kv_dtype, &mut random);
         for _ in 0..random.below(4) {
             mutate_session(&mut changed, &mut random);
         }
