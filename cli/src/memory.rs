@@ -24,16 +24,16 @@ pub(crate) fn check() -> Result<(), NoMemory> {
     check_bytes(RESERVE)
 }
 
-/// An error unless some memory is left beside the keys and values that this sequence begins with: else small things would
-/// be asked for when these have taken almost all of it.
+/// An error unless some memory is left beside the keys and values that this sequence begins with. Else small things
+/// would be asked for when these have taken almost all of it.
 pub(crate) fn check_for_sequence(session: &Session) -> Result<(), NoMemory> {
     let bytes_per_token = session.kv_dtype().bytes_per_token(session.model().config());
     let keys_and_values = bytes_per_token.saturating_mul(POSITIONS);
     check_bytes(RESERVE.saturating_add(keys_and_values))
 }
 
-/// The system is asked, not the allocator: glibc's would keep what it was given back, and clear it when the keys and values
-/// take it, page by page: a millisecond of a start.
+/// Asks the system, not the allocator. glibc's keeps what it is given back, and clears it page by page when the keys and
+/// values take it, which costs a start a millisecond.
 fn check_bytes(bytes: usize) -> Result<(), NoMemory> {
     MmapMut::map_anon(bytes).map(drop).map_err(|_| NoMemory(bytes))
 }

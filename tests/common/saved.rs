@@ -58,8 +58,8 @@ impl SavedSession {
         bytes
     }
 
-    /// Bytes of each block: of keys whole panels of 16, of values as many as there are, and where numbers are integers as many
-    /// scales of both.
+    /// Bytes of each block: of keys whole panels of 16, and of values as many as there are. Integers have as many scales
+    /// of both.
     fn block_lens(&self) -> Vec<usize> {
         let (size, scale) = match get_u32(&self.header, 12) {
             1 => (2, 0),

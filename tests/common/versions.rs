@@ -10,8 +10,8 @@ use super::{logits_sha256, scattered_tokens};
 /// Words, numbers, control tokens, characters of several bytes, and space in unusual places.
 const TEXT: &str = "Once upon  a time, in 1848,\n\n\tthere was naïve 日本 🎉. <|begin_of_text|><s>▁It's  ";
 
-/// The file's own version, such as 1.0; its tokens of a text; and the SHA-256 of the logits, with exact keys and values, of
-/// as many positions as it has, up to 96.
+/// The file's own version, such as 1.0; its tokens of a text; and the SHA-256 of the logits, with exact keys and values,
+/// of as many positions as it has, up to 96.
 ///
 /// # Panics
 /// If the blob cannot be opened, or has a fault of any kind.

@@ -3,7 +3,8 @@
 //! Memory comes in KV blocks of 256 positions when they are first needed, so that a short chat costs a short cache. In a
 //! KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
 //! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
-//! are positions. Where numbers have scales, those of the 256 positions stand after the keys of a head, and after its values.
+//! are positions. Where numbers have scales, those of the 256 positions stand after the keys of a head, and after its
+//! values.
 
 use std::io::{self, Read, Write};
 use std::iter::once;
@@ -376,27 +377,26 @@ fn slide<T: KvNumber>(
     }
 }
 
-/// Turns keys of 16 positions, `[head_dim][16]`, back by an angle for each pair of features; `scales`: of each position, or
-/// none.
+/// Turns keys of 16 positions, `[head_dim][16]`, back by an angle for each pair of features; `scales`: of each position,
+/// or none.
 fn turn_back<T: KvNumber>(panel: &mut [T], scales: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (first, second) = panel.split_at_mut(cos.len() * LANES);
-    for lane in 0..LANES {
-        let scale = scales.get(lane).copied().unwrap_or(1.0);
-        let turned = |a: T, b: T, cos: f32, sin: f32| {
-            let (x, y) = (a.to_f32(scale), b.to_f32(scale));
-            [x * cos + y * sin, y * cos - x * sin]
-        };
-        let pairs = || first[lane..].iter().step_by(LANES).zip(second[lane..].iter().step_by(LANES));
-        let numbers =
-            pairs().zip(cos.iter().zip(sin)).flat_map(|((&a, &b), (cos, sin))| turned(a, b, *cos, *sin));
-        let new_scale = T::scale(numbers);
-        if let Some(scale) = scales.get_mut(lane) {
-            *scale = new_scale;
-        }
-        let pairs = first[lane..].iter_mut().step_by(LANES).zip(second[lane..].iter_mut().step_by(LANES));
-        for ((a, b), (cos, sin)) in pairs.zip(cos.iter().zip(sin)) {
-            let [x, y] = turned(*a, *b, *cos, *sin);
-            (*a, *b) = (T::from_f32(x, new_scale), T::from_f32(y, new_scale));
+    let (first, second) = (first.as_chunks_mut::<LANES>().0, second.as_chunks_mut::<LANES>().0);
+    let before: [f32; LANES] = scales.first_chunk().copied().unwrap_or([1.0; LANES]);
+    let turned = |a: T, b: T, lane: usize, cos: f32, sin: f32| {
+        let (x, y) = (a.to_f32(before[lane]), b.to_f32(before[lane]));
+        [x * cos + y * sin, y * cos - x * sin]
+    };
+    let mut after = before;
+    for (lane, (after, scale)) in after.iter_mut().zip(scales).enumerate() {
+        let pairs = first.iter().zip(&*second).zip(cos.iter().zip(sin));
+        *after = T::scale(pairs.flat_map(|((a, b), (cos, sin))| turned(a[lane], b[lane], lane, *cos, *sin)));
+        *scale = *after;
+    }
+    for ((first, second), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
+        for (lane, (a, b)) in first.iter_mut().zip(second).enumerate() {
+            let [x, y] = turned(*a, *b, lane, *cos, *sin);
+            (*a, *b) = (T::from_f32(x, after[lane]), T::from_f32(y, after[lane]));
         }
     }
 }

@@ -143,8 +143,8 @@ impl Heads<'_> {
         }
     }
 
-    /// Multiplies probabilities of `positions`, of which the first is that of a panel, by the scales that the values have, if any:
-    /// `[positions/16, rounded up][rows][16]`.
+    /// Multiplies the probabilities of `positions`, of which the first is that of a panel, by the scales of the values,
+    /// if these have any: `[positions/16, rounded up][rows][16]`.
     fn scale(self, head: usize, mut probabilities: &mut [f32], positions: Range<usize>, rows: usize) {
         let mut position = positions.start;
         while position < positions.end {
