@@ -39,6 +39,10 @@ impl<S: Integers, O: Op> RunOn<S> for O {
     }
 }
 
+/// How far ahead of what is multiplied memory is read: less comes too late, more is thrown out before it is used.
+#[cfg(target_arch = "x86_64")]
+pub(super) const PREFETCH_BYTES: usize = 2048;
+
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
@@ -54,6 +58,9 @@ pub(crate) trait Simd: Copy {
     /// Panels that one row reads side by side: several streams keep the memory busy.
     const STREAMS: usize;
 
+    /// Has the processor read what lies some way behind `from`, if it is one that foresees too little.
+    #[inline(always)]
+    fn prefetch_behind<T>(self, _from: &T) {}
     fn zero(self) -> Self::Lanes;
     fn load(self, from: &[f32; LANES]) -> Self::Lanes;
     /// Of the first input, and of the second.

@@ -6,7 +6,7 @@ use crate::kernels::panels::Element;
 use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
-const DEPTH: usize = 256;
+const DEPTH: usize = 192;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
@@ -240,6 +240,10 @@ impl<S: Simd> FloatProduct<'_, S> {
         i: usize,
         sums: &mut [[S::Lanes; P]; R],
     ) {
+        if R <= 4 {
+            // Few rows wait for weights rather than for units that multiply.
+            unrolled!(p < P of 4 => { self.simd.prefetch_behind(&panels[p][i]) });
+        }
         let mut weights = [E::load(self.simd, &panels[0][i]); P];
         unrolled!(p < P of 4 => { weights[p] = E::load(self.simd, &panels[p][i]) });
         let inputs = E::INPUTS;

@@ -365,6 +365,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let simd = self.simd;
         let mut codes = [[].as_slice(); W];
         unrolled!(w < W of 2 => { codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS] });
+        if R == 1 {
+            unrolled!(w < W of 2 => { codes[w].iter().for_each(|group| simd.prefetch_behind(group)) });
+        }
         let mut products = [[simd.zero(); W]; R];
         for part in 0..S::PARTS {
             let mut integers = [[simd.sums(&x[0]); W]; R];
