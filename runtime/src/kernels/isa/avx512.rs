@@ -120,7 +120,9 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     #[inline(always)]
     fn prefetch_behind<T>(self, from: &T) {
         // SAFETY: see above; it changes nothing, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast::<i8>().wrapping_add(PREFETCH_BYTES)) }
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast::<i8>().wrapping_add(PREFETCH_BYTES))
+        }
     }
 
     #[inline(always)]

@@ -240,8 +240,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         i: usize,
         sums: &mut [[S::Lanes; P]; R],
     ) {
-        if R <= 4 {
-            // Few rows wait for weights rather than for units that multiply.
+        if self.rows == R {
+            // Weights that are used once are waited for.
             unrolled!(p < P of 4 => { self.simd.prefetch_behind(&panels[p][i]) });
         }
         let mut weights = [E::load(self.simd, &panels[0][i]); P];

@@ -273,7 +273,10 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             unrolled!(p < P of 2 => { unrolled!(w < W of 2 => { panels[p][w] = self.w.panel(start + place(p, w)) }) });
             let mut sums = [[[simd.zero(); W]; 1]; P];
             for (block, x) in self.x.as_chunks::<1>().0.iter().enumerate() {
-                unrolled!(p < P of 2 => { self.block::<C, 1, W>(&panels[p], block, x, &mut sums[p]) });
+                unrolled!(p < P of 2 => {
+                    self.read_ahead::<C, W>(&panels[p], block);
+                    self.block::<C, 1, W>(&panels[p], block, x, &mut sums[p]);
+                });
             }
             unrolled!(p < P of 2 => {
                 unrolled!(w < W of 2 => { self.store(&panels[p][w], sums[p][0][w], &mut y[place(p, w)]) });
@@ -339,10 +342,23 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut sums = [[self.simd.zero(); W]; R];
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
+            if row == 0 {
+                self.read_ahead::<C, W>(&panels, block);
+            }
             self.block::<C, R, W>(&panels, block, x, &mut sums);
         }
         unrolled!(w < W of 2 => {
             unrolled!(r < R of 8 => { self.store(&panels[w], sums[r][w], &mut y[w * self.rows + row + r]) });
+        });
+    }
+
+    /// Asks for codes that come after those of a block: a panel's first rows wait for them rather than for units that
+    /// multiply.
+    #[inline(always)]
+    fn read_ahead<C: Codes, const W: usize>(&self, panels: &[QuantizedPanel<'_>; W], block: usize) {
+        unrolled!(w < W of 2 => {
+            let codes = &panels[w].codes[block * C::BITS..][..C::BITS];
+            codes.iter().for_each(|group| self.simd.prefetch_behind(group));
         });
     }
 
@@ -365,9 +381,6 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let simd = self.simd;
         let mut codes = [[].as_slice(); W];
         unrolled!(w < W of 2 => { codes[w] = &panels[w].codes[block * C::BITS..][..C::BITS] });
-        if R == 1 {
-            unrolled!(w < W of 2 => { codes[w].iter().for_each(|group| simd.prefetch_behind(group)) });
-        }
         let mut products = [[simd.zero(); W]; R];
         for part in 0..S::PARTS {
             let mut integers = [[simd.sums(&x[0]); W]; R];
