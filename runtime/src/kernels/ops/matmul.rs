@@ -217,6 +217,12 @@ impl<S: Simd> FloatProduct<'_, S> {
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
             let panels = panels.map(|panel| &panel[step * LANES / E::INPUTS..][..LANES / E::INPUTS]);
+            if rows == R {
+                // Weights that are used once are waited for.
+                panels
+                    .iter()
+                    .for_each(|panel| panel.iter().for_each(|weights| simd.prefetch_behind(weights)));
+            }
             for i in 0..LANES / E::INPUTS {
                 self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
             }
@@ -240,10 +246,6 @@ impl<S: Simd> FloatProduct<'_, S> {
         i: usize,
         sums: &mut [[S::Lanes; P]; R],
     ) {
-        if self.rows == R {
-            // Weights that are used once are waited for.
-            unrolled!(p < P of 4 => { self.simd.prefetch_behind(&panels[p][i]) });
-        }
         let mut weights = [E::load(self.simd, &panels[0][i]); P];
         unrolled!(p < P of 4 => { weights[p] = E::load(self.simd, &panels[p][i]) });
         let inputs = E::INPUTS;
