@@ -12,6 +12,7 @@ mod convert;
 mod determinism;
 mod ease;
 mod embed;
+mod engine;
 mod family;
 mod fast;
 mod generation;

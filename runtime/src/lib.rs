@@ -98,6 +98,15 @@ pub use self::model::{Fast, KvDtype, Model, Overflow};
 #[doc(inline)]
 pub use self::tokenizer::SpecialTokens;
 
+pub mod engine {
+    //! One model and many sequences: for hosts that put passes together themselves.
+    //!
+    //! An [`Engine`] runs a pass over [`Rows`] of any [`Sequence`]s at once. A [`Session`](crate::Session) is an engine with
+    //! one sequence.
+
+    pub use crate::model::{Engine, EngineOptions, PassError, Rows, Sequence};
+}
+
 pub mod generation {
     //! The parts of a generation: for hosts that drive one themselves, and for what is said of each token.
     //!

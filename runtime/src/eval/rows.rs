@@ -44,7 +44,7 @@ impl<'a> Rows<'a> {
         let Rows { session, logits, vocab_size } = self;
         let rows: Vec<&[f32]> = logits.chunks_exact(*vocab_size).collect();
         let tasks = results.len();
-        session.forward.pool().split(results, 1, tasks, |first, results| {
+        session.pool().split(results, 1, tasks, |first, results| {
             for (row, result) in (first..).zip(results) {
                 *result = f(row, rows[row]);
             }

@@ -170,6 +170,32 @@ impl Pool {
             f(first, run, &mut state[0]);
         });
     }
+
+    /// Cuts `data` into runs that end where `ends` says, one after the other, and calls `f(index, run, the calling
+    /// thread's state)` for each.
+    pub(crate) fn split_at<T: Send, S: Send>(
+        &mut self,
+        data: &mut [T],
+        ends: &[usize],
+        states: &mut [S],
+        f: impl Fn(usize, &mut [T], &mut S) + Sync,
+    ) {
+        assert!(
+            ends.is_sorted() && ends.last().is_none_or(|&end| end <= data.len()),
+            "runs inside of the data"
+        );
+        assert!(states.len() >= self.threads(), "a state for each thread");
+        let (data, states) = (Base(data.as_mut_ptr()), Base(states.as_mut_ptr()));
+        self.run(ends.len(), &|index, thread| {
+            let start = if index == 0 { 0 } else { ends[index - 1] };
+            // SAFETY: `ends` ascend and lie inside `data`, and each run lies between two of them: the runs are disjoint
+            // pieces of `data`, which stays exclusively borrowed until `run` returns, after the last task has ended.
+            let run = unsafe { data.run(start, ends[index], 1) };
+            // SAFETY: as in `split_with`.
+            let state = unsafe { states.run(thread, thread + 1, 1) };
+            f(index, run, &mut state[0]);
+        });
+    }
 }
 
 impl Drop for Pool {

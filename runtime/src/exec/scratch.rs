@@ -23,7 +23,7 @@ pub(crate) struct Scratch {
     pub queries: Buffer,
     /// One token's scores, then probabilities, `[kv head][positions/16][heads_per_kv][16]`.
     pub scores: Buffer,
-    /// Values weighted by the probabilities, `[kv head][query tile][head_dim/16][heads_per_kv][tokens][16]`.
+    /// Values weighted by the probabilities, `[kv head][query tile][head_dim/16][heads_per_kv][its tokens][16]`.
     pub mixed: Buffer,
     /// The same by token: `attention_width`.
     pub attention: Buffer,
@@ -31,12 +31,12 @@ pub(crate) struct Scratch {
     pub hidden: Buffer,
     /// What RMSNorm multiplies each row by, `[rows]`.
     pub inverse_rms: Buffer,
-    /// The positions whose logits are asked for: `hidden_size`.
+    /// The rows whose logits are asked for: `hidden_size`.
     pub picked: Buffer,
-    /// `vocab_size`
+    /// Their logits: `vocab_size`.
+    pub logits_panels: Buffer,
+    /// The same by row, `[rows][vocab_size, rounded up]`.
     pub logits: Buffer,
-    /// One position's logits, `[vocab_size]`.
-    pub logits_row: Buffer,
     /// What each thread needs for itself.
     pub workers: Vec<Worker>,
 }

@@ -3,16 +3,12 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::thread::available_parallelism;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::{Pool, Spawn, Work};
 use crate::kernels::Kernels;
-use crate::model::{Activations, Fast, Forward, KvDtype, Model, Overflow};
+use crate::model::{Activations, Engine, EngineOptions, Fast, KvDtype, Model, Overflow, Sequence};
 use crate::sequence;
-
-/// Most threads a session may ask for.
-const MAX_THREADS: usize = 1024;
 
 /// How a session computes.
 #[derive(Clone, Debug, Default)]
@@ -81,81 +77,73 @@ impl SessionOptions {
     }
 }
 
-/// One sequence of tokens over a model: a KV cache, scratch and worker threads of its own.
+/// One sequence of tokens over a model, with an engine of its own: worker threads and scratch.
 ///
-/// The cache takes memory as the sequence grows. Sessions over one model share its weights.
+/// The sequence takes memory as it grows. Sessions over one model share its weights. For many sequences at once there is
+/// [`engine`](crate::engine).
 pub struct Session {
-    pub(crate) forward: Forward,
+    engine: Engine,
+    sequence: Sequence,
 }
 
 impl Session {
     /// An empty sequence.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session> {
-        let threads = options.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-        if !(1..=MAX_THREADS).contains(&threads) {
-            let (expected, found) = (format!("1 to {MAX_THREADS}"), threads.to_string());
-            return Err(Error::Argument { name: "threads", expected, found });
-        }
-        let context = model.config().max_position_embeddings;
-        if options.overflow == Overflow::Slide && context < 2 * Overflow::STEP {
-            let expected = format!("a model with a context of at least {} to slide over", 2 * Overflow::STEP);
-            return Err(Error::Argument { name: "overflow", expected, found: context.to_string() });
-        }
-        let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
-        let pool = Pool::new(threads, options.spawn).map_err(|source| Error::Threads { source })?;
-        let SessionOptions { kv_dtype, overflow, fast, .. } = options;
-        Ok(Session { forward: Forward::new(model, kernels, pool, kv_dtype, overflow, fast) })
+        let SessionOptions { threads, spawn, kernels, kv_dtype, overflow, fast } = options;
+        let engine = Engine::new(model, EngineOptions { threads, spawn, kernels, fast })?;
+        let sequence = engine.sequence(kv_dtype, overflow)?;
+        Ok(Session { engine, sequence })
     }
 
     /// The model it runs.
     pub fn model(&self) -> &Model {
-        self.forward.model()
+        self.engine.model()
     }
 
     /// Tokens of the sequence so far, without what it forgot.
     pub fn position(&self) -> usize {
-        self.forward.position()
+        self.sequence.position()
     }
 
     /// Threads it computes with.
     pub fn threads(&self) -> usize {
-        self.forward.threads()
+        self.engine.threads()
     }
 
     /// How it keeps keys and values.
     pub fn kv_dtype(&self) -> KvDtype {
-        self.forward.kv_dtype()
+        self.sequence.kv_dtype()
     }
 
     /// The instruction set it computes with.
     pub fn kernels(&self) -> Kernels {
-        self.forward.kernels()
+        self.engine.kernels()
     }
 
     /// What became of [`SessionOptions::fast`].
     pub fn fast(&self) -> Fast {
-        self.forward.fast()
+        self.engine.fast()
     }
 
     /// Bytes its KV cache has reserved.
     pub fn cache_bytes(&self) -> usize {
-        self.forward.cache_bytes()
+        self.sequence.kv_bytes()
     }
 
     /// The sequence so far, without what it forgot ([`Overflow::Slide`]).
     pub fn tokens(&self) -> &[u32] {
-        self.forward.tokens()
+        self.sequence.tokens()
     }
 
     /// Forgets all tokens from `position` on.
     pub fn truncate(&mut self, position: usize) {
-        self.forward.truncate(position);
+        self.sequence.truncate(position);
     }
 
     /// Forgets everything from where the sequence and `tokens` begin to differ, and returns how many tokens are left.
     /// Feed what follows them in `tokens`: at least one token, if there are any.
     pub fn keep_common_prefix(&mut self, tokens: &[u32]) -> usize {
-        let prefix = &self.tokens()[..self.forward.prefix()];
+        let prefix = &self.tokens()[..self.sequence.prefix()];
         let common = prefix.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         self.truncate(common.min(tokens.len().saturating_sub(1)));
         self.position()
@@ -165,37 +153,42 @@ impl Session {
     ///
     /// After an error in the middle of a long prompt, [`Session::position`] says how many tokens were taken.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.forward.feed(tokens)
+        self.engine.feed(&mut self.sequence, tokens)
     }
 
     /// Appends `tokens` and calls `each` for every token, with its index in `tokens` and the logits after it,
     /// `[vocab_size]`.
     pub fn feed_all(&mut self, tokens: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<()> {
-        self.forward.feed_all(tokens, &mut each)
+        self.engine.feed_all(&mut self.sequence, tokens, &mut each)
     }
 
     /// Appends `tokens` and shows `see` what every matrix is multiplied with, in the order of the products, for at most
     /// 256 tokens at a time. It serves whoever studies or quantizes a model.
     #[doc(hidden)] // the converter's
     pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
-        self.forward.feed_observed(tokens, &mut see)
+        self.engine.feed_observed(&mut self.sequence, tokens, &mut see)
     }
 
     /// Most tokens that the sequence can be fed from its start: those of the model's context, or any number if it goes on past
     /// that ([`Overflow::Slide`]). It is what to encode a prompt within, see
     /// [`PromptOptions::max_tokens`](crate::PromptOptions::max_tokens).
     pub fn most_tokens(&self) -> usize {
-        self.forward.most_tokens()
+        self.sequence.most_tokens()
     }
 
     /// Whether nothing can be appended.
     pub(super) fn is_full(&self) -> bool {
-        self.forward.is_full()
+        self.sequence.room() == 0
+    }
+
+    /// The threads it computes with, for what is done with its logits.
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        self.engine.pool()
     }
 
     /// An error if `tokens` cannot be appended.
     pub(super) fn check(&self, tokens: &[u32]) -> Result<()> {
-        self.forward.check(tokens)
+        self.sequence.check(self.engine.model().config(), tokens)
     }
 }
 
@@ -206,7 +199,7 @@ impl Session {
     /// Writes the sequence and its keys and values to `path`. A temporary file beside it is written first. Nobody else
     /// may read either: the tokens in them are somebody's text.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.forward.save(path.as_ref())
+        self.engine.save(&self.sequence, path.as_ref())
     }
 
     /// Says whether [`Session::save`] could write to `path` now, as far as that can be known in advance.
@@ -220,7 +213,7 @@ impl Session {
     ///
     /// [`Session::keep_common_prefix`] then says which tokens of a prompt must still be fed.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.forward.load(path.as_ref())
+        self.engine.load(&mut self.sequence, path.as_ref())
     }
 }
 

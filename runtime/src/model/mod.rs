@@ -2,7 +2,8 @@
 
 mod activations;
 mod attention;
-mod forward;
+mod batch;
+mod engine;
 mod rope;
 mod weights;
 
@@ -12,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::activations::Activations;
-pub(crate) use self::forward::Forward;
+pub use self::batch::{PassError, Rows};
+pub use self::engine::{Engine, EngineOptions};
 use crate::error::{Error, Result};
 pub use crate::exec::Fast;
 use crate::format::{Config, Layout};
-pub use crate::sequence::{KvDtype, Overflow};
+pub use crate::sequence::{KvDtype, Overflow, Sequence};
 use crate::storage::Storage;
 
 /// An opened blob. Clones share it; it may be used from any number of threads at once.
@@ -79,6 +81,11 @@ impl Model {
     /// The blob's bytes.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.0.storage
+    }
+
+    /// Whether a matrix is.
+    pub(crate) fn is_quantized(&self) -> bool {
+        self.layout().weights.dtypes().iter().any(|dtype| dtype.code_bits().is_some())
     }
 
     /// The checkpoint's chat template, Jinja source, if it has one.

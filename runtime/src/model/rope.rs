@@ -3,7 +3,7 @@
 
 use crate::kernels::{LANES, sin_cos};
 
-/// Cosines and sines of consecutive positions, `[positions][head_dim / 2]` each.
+/// Cosines and sines of the rows' positions, `[rows][head_dim / 2]` each.
 #[derive(Default)]
 pub(super) struct Rope {
     cos: Vec<f32>,
@@ -12,14 +12,14 @@ pub(super) struct Rope {
 }
 
 impl Rope {
-    /// Computes the angles of positions `first..first + count`.
+    /// Computes the angles of these positions, one for each row.
     ///
     /// The angle is the f32 product of position and inverse frequency, as Hugging Face computes it.
-    pub(super) fn set(&mut self, inv_freq: &[f32], first: usize, count: usize) {
+    pub(super) fn set(&mut self, inv_freq: &[f32], positions: impl Iterator<Item = usize>) {
         self.half = inv_freq.len();
         self.cos.clear();
         self.sin.clear();
-        for position in first..first + count {
+        for position in positions {
             for inv_freq in inv_freq {
                 let (sin, cos) = sin_cos(position as f32 * inv_freq);
                 self.cos.push(cos);
@@ -28,7 +28,7 @@ impl Rope {
         }
     }
 
-    /// Cosines and sines of the first position, `[head_dim / 2]` each.
+    /// Cosines and sines of the first row, `[head_dim / 2]` each.
     pub(super) fn first(&self) -> (&[f32], &[f32]) {
         (&self.cos[..self.half], &self.sin[..self.half])
     }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest, Sha256};
 
 use super::kv_cache::{BlockSum, KvDtype};
-use super::{Overflow, Sequence, to_end_of_block};
+use super::{Overflow, Sequence, to_end_of_step};
 use crate::error::{Error, Result};
 use crate::exec::{ExecContext, Fast};
 use crate::format::Config;
@@ -136,7 +136,7 @@ impl Sequence {
         }
         let (tokens, sums) = head[HEADER_LEN..].split_at(count * size_of::<u32>());
         let mut tokens = check_tokens(owner, tokens)?;
-        tokens.reserve(to_end_of_block(count) - count);
+        tokens.reserve(to_end_of_step(count) - count);
         // Each thread reads KV blocks through a handle of its own.
         let open = |block: usize| {
             let mut file = File::open(path)?;

@@ -224,21 +224,12 @@ impl KvCache {
         with!(&mut self.blocks, blocks => slide(blocks, half_head, exec, angles, turns));
     }
 
-    /// Stores the keys and values of `rows` positions from `position` on: `[kv heads * head_dim/16][rows][16]` each.
-    pub(crate) fn store(
-        &mut self,
-        exec: &mut ExecContext,
-        layer: usize,
-        position: usize,
-        rows: usize,
-        keys: &[f32],
-        values: &[f32],
-    ) {
-        let (unit, range) = (self.half_head(), self.layer(layer));
-        let new = NewPositions { first: position, rows, head_dim: self.head_dim, keys, values };
-        for block in position / KV_BLOCK..=(position + rows - 1) / KV_BLOCK {
+    /// Stores the keys and values of a layer at some positions, which there is room for.
+    pub(crate) fn store(&mut self, exec: &mut ExecContext, layer: usize, new: NewPositions<'_>) {
+        let (head_dim, unit, range) = (self.head_dim, self.half_head(), self.layer(layer));
+        for block in new.first / KV_BLOCK..=(new.first + new.count - 1) / KV_BLOCK {
             let range = range.clone();
-            with!(&mut self.blocks, blocks => new.store(exec, &mut blocks[block][range], unit, block));
+            with!(&mut self.blocks, blocks => new.store(exec, &mut blocks[block][range], head_dim, unit, block));
         }
     }
 
@@ -401,30 +392,43 @@ fn turn_back<T: KvNumber>(panel: &mut [T], scales: &mut [f32], cos: &[f32], sin:
     }
 }
 
-/// Keys and values to be stored, `[kv heads * head_dim/16][rows][16]` each.
-struct NewPositions<'a> {
-    first: usize,
-    rows: usize,
-    head_dim: usize,
-    keys: &'a [f32],
-    values: &'a [f32],
+/// Keys and values to be stored: some of the rows of a pass.
+pub(crate) struct NewPositions<'a> {
+    /// The first one's position.
+    pub first: usize,
+    pub count: usize,
+    /// The first one's row.
+    pub row: usize,
+    /// Of the pass.
+    pub rows: usize,
+    /// `[kv heads * head_dim/16][rows][16]`
+    pub keys: &'a [f32],
+    /// The same of the values.
+    pub values: &'a [f32],
 }
 
 impl NewPositions<'_> {
     /// Writes those that belong into KV block `block`, whose part of the layer is `layer`: units of a head's keys or values.
-    fn store<T: KvNumber>(&self, exec: &mut ExecContext, layer: &mut [T], unit: usize, block: usize) {
+    fn store<T: KvNumber>(
+        &self,
+        exec: &mut ExecContext,
+        layer: &mut [T],
+        head_dim: usize,
+        unit: usize,
+        block: usize,
+    ) {
         let start = block * KV_BLOCK;
-        let positions = self.first.max(start)..(self.first + self.rows).min(start + KV_BLOCK);
-        let tasks = exec.tasks(2 * self.keys.len());
+        let positions = self.first.max(start)..(self.first + self.count).min(start + KV_BLOCK);
+        let tasks = exec.tasks(2 * self.keys.len() / self.rows * positions.len());
         exec.pool.split(layer, unit, tasks, |first, run| {
             for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
-                let (numbers, scales) = half.split_at_mut(KV_BLOCK * self.head_dim);
+                let (numbers, scales) = half.split_at_mut(KV_BLOCK * head_dim);
                 let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
-                let head_len = self.head_dim * self.rows;
+                let head_len = head_dim * self.rows;
                 let source = if i % 2 == 0 { self.keys } else { self.values };
                 let panels = || source[i / 2 * head_len..][..head_len].chunks_exact(self.rows * LANES);
                 for position in positions.clone() {
-                    let (row, inside) = (position - self.first, position - start);
+                    let (row, inside) = (self.row + position - self.first, position - start);
                     let lanes = || panels().map(|panel| &panel[row * LANES..][..LANES]);
                     let scale = T::scale(lanes().flatten().copied());
                     if let Some(slot) = scales.get_mut(inside) {
@@ -433,7 +437,7 @@ impl NewPositions<'_> {
                     for (feature, lanes) in lanes().enumerate() {
                         let (to, step) = match i % 2 {
                             0 => (
-                                (inside / LANES * self.head_dim + feature * LANES) * LANES + inside % LANES,
+                                (inside / LANES * head_dim + feature * LANES) * LANES + inside % LANES,
                                 LANES,
                             ),
                             _ => ((feature * KV_BLOCK + inside) * LANES, 1),

@@ -4,10 +4,12 @@ mod file;
 mod kv_cache;
 mod kv_number;
 
+use std::fmt;
+
 pub(crate) use self::file::{MAGIC, Owner, check_save};
 pub use self::kv_cache::KvDtype;
-pub(crate) use self::kv_cache::{KV_BLOCK, KvCache};
-use crate::error::Result;
+pub(crate) use self::kv_cache::{KV_BLOCK, KvCache, NewPositions};
+use crate::error::{Error, Result};
 use crate::exec::ExecContext;
 use crate::format::Config;
 
@@ -26,53 +28,145 @@ pub enum Overflow {
 
 impl Overflow {
     /// Tokens that stay, and tokens that are forgotten at a time.
-    pub(crate) const STEP: usize = KV_BLOCK;
+    pub(crate) const STEP: usize = 256;
 }
 
-/// Positions up to the end of the KV block of the last of `positions`.
-pub(crate) fn to_end_of_block(positions: usize) -> usize {
-    positions.next_multiple_of(KV_BLOCK)
+/// Positions by which what grows with a sequence makes room: scores and tokens.
+const ROOM_STEP: usize = 256;
+
+/// Positions up to the end of such a step.
+pub(crate) fn to_end_of_step(positions: usize) -> usize {
+    positions.next_multiple_of(ROOM_STEP)
 }
 
-/// The tokens so far, and what later ones need to know of them.
-pub(crate) struct Sequence {
-    pub cache: KvCache,
+/// One text over a model: its tokens so far, their keys and values, and what happens at the end of the model's context.
+///
+/// An [`Engine`](crate::engine::Engine) of the model makes it and appends to it. It takes memory as it grows.
+pub struct Sequence {
+    pub(crate) cache: KvCache,
     /// Those in the cache.
-    pub tokens: Vec<u32>,
-    /// Whether tokens are missing between the first KV block and the others.
+    tokens: Vec<u32>,
+    overflow: Overflow,
+    /// Of the model: most positions.
+    context: usize,
+    /// The hash in the header of the model's blob.
+    blob: [u8; 32],
+    /// Whether tokens are missing between the first [`Overflow::STEP`] and the others.
     has_gap: bool,
     /// Whether keys and values come from a pass that rounded.
-    pub is_rounded: bool,
+    is_rounded: bool,
 }
 
 impl Sequence {
-    /// Without tokens yet.
-    pub(crate) fn new(config: &Config, dtype: KvDtype) -> Sequence {
-        Sequence { cache: KvCache::new(config, dtype), tokens: Vec::new(), has_gap: false, is_rounded: false }
+    /// Without tokens yet; an error if the model's context is too short to slide over.
+    pub(crate) fn new(
+        config: &Config,
+        blob: [u8; 32],
+        dtype: KvDtype,
+        overflow: Overflow,
+    ) -> Result<Sequence> {
+        let context = config.max_position_embeddings;
+        if overflow == Overflow::Slide && context < 2 * Overflow::STEP {
+            let expected = format!("a model with a context of at least {} to slide over", 2 * Overflow::STEP);
+            return Err(Error::Argument { name: "overflow", expected, found: context.to_string() });
+        }
+        let cache = KvCache::new(config, dtype);
+        Ok(Sequence { cache, tokens: Vec::new(), overflow, context, blob, has_gap: false, is_rounded: false })
     }
 
-    /// Makes room for so many tokens, and for those that the last KV block has room for.
-    pub(crate) fn reserve(&mut self, positions: usize) -> Result<()> {
-        self.cache.reserve(positions)?;
-        self.tokens.reserve(to_end_of_block(positions) - self.position());
-        Ok(())
+    /// The tokens so far, without those it forgot ([`Overflow::Slide`]).
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
-    /// How many tokens.
-    pub(crate) fn position(&self) -> usize {
+    /// How many tokens these are.
+    pub fn position(&self) -> usize {
         self.tokens.len()
     }
 
+    /// How keys and values are kept.
+    pub fn kv_dtype(&self) -> KvDtype {
+        self.cache.dtype()
+    }
+
+    /// Bytes of memory that its keys and values have.
+    pub fn kv_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Most tokens that the next pass can append: 0 at the end of the model's context, unless the sequence slides.
+    pub fn room(&self) -> usize {
+        self.context - self.next_position()
+    }
+
     /// Forgets all tokens from `position` on.
-    pub(crate) fn truncate(&mut self, position: usize) {
+    pub fn truncate(&mut self, position: usize) {
         self.tokens.truncate(position);
         self.has_gap &= self.tokens.len() > Overflow::STEP;
         self.is_rounded &= !self.tokens.is_empty();
     }
 
+    /// Most tokens that it can be fed from its start.
+    pub(crate) fn most_tokens(&self) -> usize {
+        match self.overflow {
+            Overflow::Stop => self.context,
+            Overflow::Slide => usize::MAX,
+        }
+    }
+
     /// Tokens that the first so many, and nothing else, led to.
     pub(crate) fn prefix(&self) -> usize {
         if self.has_gap { Overflow::STEP } else { self.position() }
+    }
+
+    /// An error if `tokens` cannot be appended, in any number of passes, to a sequence of a model with `config`.
+    pub(crate) fn check(&self, config: &Config, tokens: &[u32]) -> Result<()> {
+        if tokens.is_empty() {
+            let (expected, found) = ("at least one".into(), "none".into());
+            return Err(Error::Argument { name: "tokens", expected, found });
+        }
+        let needed = self.position().saturating_add(tokens.len());
+        if self.overflow == Overflow::Stop && needed > self.context {
+            return Err(Error::ContextFull { needed, limit: self.context });
+        }
+        match tokens.iter().find(|&&id| id as usize >= config.vocab_size) {
+            Some(&id) => Err(Error::TokenId { id, vocab_size: config.vocab_size }),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if `tokens` cannot be appended in one pass of the model whose blob has the hash `blob`.
+    pub(crate) fn check_pass(&self, config: &Config, blob: &[u8; 32], tokens: &[u32]) -> Result<()> {
+        if self.blob != *blob {
+            let (expected, found) = ("one of the engine's model".into(), "one of another".into());
+            return Err(Error::Argument { name: "sequence", expected, found });
+        }
+        self.check(config, tokens)?;
+        match tokens.len() > self.room() {
+            true => Err(Error::ContextFull {
+                needed: self.next_position().saturating_add(tokens.len()),
+                limit: self.context,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes room for so many tokens of the next pass.
+    pub(crate) fn reserve(&mut self, tokens: usize) -> Result<()> {
+        let end = self.next_position() + tokens;
+        self.cache.reserve(end)?;
+        self.tokens.reserve(to_end_of_step(end).saturating_sub(self.position()));
+        Ok(())
+    }
+
+    /// Where the next pass begins.
+    pub(crate) fn next_position(&self) -> usize {
+        if self.must_slide() { self.context - Overflow::STEP } else { self.position() }
+    }
+
+    /// Whether it must forget tokens before the next pass.
+    pub(crate) fn must_slide(&self) -> bool {
+        self.overflow == Overflow::Slide && self.position() == self.context
     }
 
     /// Forgets the second [`Overflow::STEP`] tokens: see [`KvCache::slide`].
@@ -85,5 +179,21 @@ impl Sequence {
         self.cache.slide(exec, angles, turns);
         self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
         self.has_gap = true;
+    }
+
+    /// Appends the tokens of a pass, whose keys and values are in the cache; `rounded`: whether these are not exact.
+    pub(crate) fn append(&mut self, tokens: &[u32], rounded: bool) {
+        self.tokens.extend_from_slice(tokens);
+        self.is_rounded |= rounded;
+    }
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sequence")
+            .field("position", &self.position())
+            .field("kv_dtype", &self.kv_dtype())
+            .field("overflow", &self.overflow)
+            .finish_non_exhaustive()
     }
 }

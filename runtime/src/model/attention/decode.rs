@@ -2,28 +2,38 @@
 
 use std::ops::Range;
 
-use super::{Attention, first_seen};
+use super::{Attention, Heads, first_seen};
 use crate::error::Result;
-use crate::exec::{Scratch, padded};
+use crate::exec::{Pool, Scratch, padded};
+use crate::format::Config;
 use crate::kernels::{LANES, Softmax};
-use crate::sequence::to_end_of_block;
+use crate::sequence::to_end_of_step;
 
-impl Attention<'_> {
-    /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`.
-    pub(super) fn decode(&mut self, s: &mut Scratch) -> Result<()> {
-        let positions = first_seen(self.position, self.window())..self.position + 1;
-        s.queries.resize(self.config.attention_width())?;
-        s.mixed.resize(self.config.attention_width())?;
-        let heads = self.config.num_attention_heads;
-        let most = to_end_of_block(positions.end).min(self.window().saturating_add(2 * LANES));
-        s.scores.resize_within(heads * padded(positions.len()), heads * most)?;
+/// Makes room for the attention of the one token at `position`, in the layers with and without a window.
+pub(in crate::model) fn resize_for_one(config: &Config, position: usize, s: &mut Scratch) -> Result<()> {
+    s.queries.resize(config.attention_width())?;
+    s.mixed.resize(config.attention_width())?;
+    let heads = config.num_attention_heads;
+    s.scores.resize_within(heads * padded(position + 1), heads * to_end_of_step(position + 1))
+}
+
+impl Attention<'_, '_> {
+    /// From rotated queries in `qkv`, with all keys and values in the cache, to `attention`: of the only row of a pass.
+    pub(super) fn decode(&mut self, s: &mut Scratch) {
+        let position = self.batch[0].sequence.position();
+        let positions = first_seen(position, self.window())..position + 1;
         let (panels, group) = (self.config.head_dim / LANES, self.config.heads_per_kv());
         swap_axes(&s.qkv[..self.config.attention_width()], group, panels, &mut s.queries);
         self.score(s, positions.clone());
         self.normalize(s, positions.clone());
         self.mix(s, positions);
         swap_axes(&s.mixed, panels, group, &mut s.attention);
-        Ok(())
+    }
+
+    /// What the tasks of a step share, and the threads to run them on.
+    fn heads(&mut self) -> (Heads<'_>, &mut Pool) {
+        let (cache, panels) = (&self.batch[0].sequence.cache, self.config.head_dim / LANES);
+        (Heads { kernels: self.exec.kernels, cache, layer: self.layer, panels }, &mut self.exec.pool)
     }
 
     /// `scores = queries keys`: `[kv head][positions/16][group][16]`
@@ -31,9 +41,10 @@ impl Attention<'_> {
         let (panels, group) = (positions.len().div_ceil(LANES), self.config.heads_per_kv());
         let before = positions.start / LANES;
         let (head_len, unit) = (group * self.config.head_dim, group * LANES);
+        let len = self.config.num_key_value_heads * panels * unit;
         let tasks = self.exec.tasks(s.queries.len() * positions.len());
         let (queries, (heads, pool)) = (&*s.queries, self.heads());
-        pool.split(&mut s.scores, unit, tasks, |first, mut scores| {
+        pool.split(&mut s.scores[..len], unit, tasks, |first, mut scores| {
             let mut panel = first;
             while !scores.is_empty() {
                 // As far as the head reaches.
@@ -50,10 +61,11 @@ impl Attention<'_> {
     /// `scores = softmax(scale scores)`, times the values' scales.
     fn normalize(&mut self, s: &mut Scratch, positions: Range<usize>) {
         let (scale, group, window) = (self.scale(), self.config.heads_per_kv(), self.window());
-        let tasks = self.exec.tasks(s.scores.len() * LANES); // an exponential counts as many multiplications
-        let (heads, pool) = self.heads();
         let (len, head_len) = (positions.len(), group * padded(positions.len()));
-        pool.split(&mut s.scores, head_len, tasks, |first, scores| {
+        let scores = &mut s.scores[..self.config.num_key_value_heads * head_len];
+        let tasks = self.exec.tasks(scores.len() * LANES); // an exponential counts as many multiplications
+        let (heads, pool) = self.heads();
+        pool.split(scores, head_len, tasks, |first, scores| {
             for (head, scores) in (first..).zip(scores.chunks_exact_mut(head_len)) {
                 heads.kernels.run(Softmax { scores, rows: group, tokens: 1, len, window, scale });
                 heads.scale(head, scores, positions.clone(), group);

@@ -5,41 +5,42 @@
 //! kernel as the weights, so each score is one chain over `head_dim` and each mixed value one over the positions.
 
 mod decode;
-mod prefill;
+mod tiles;
 
 use std::ops::Range;
 
+pub(super) use self::decode::resize_for_one;
+pub(super) use self::tiles::QueryTiles;
+use super::batch::Rows;
 use super::rope::Rope;
 use super::weights::LayerWeights;
-use crate::error::Result;
-use crate::exec::{ExecContext, Pool, Scratch};
+use crate::exec::{ExecContext, Scratch};
 use crate::format::Config;
 use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
-use crate::sequence::{KV_BLOCK, KvCache};
+use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
 
-/// One layer's attention for the tokens of one pass.
-pub(super) struct Attention<'a> {
+/// One layer's attention for the rows of one pass.
+pub(super) struct Attention<'a, 'b> {
     pub config: &'a Config,
     pub weights: &'a LayerWeights<'a>,
     pub exec: &'a mut ExecContext,
-    pub cache: &'a mut KvCache,
+    pub batch: &'a mut [Rows<'b>],
+    pub tiles: &'a QueryTiles,
     pub rope: &'a Rope,
     pub layer: usize,
-    /// Of the first token.
-    pub position: usize,
-    /// Tokens of the pass.
+    /// Of the pass.
     pub rows: usize,
 }
 
-impl Attention<'_> {
+impl Attention<'_, '_> {
     /// From `qkv` to `attention`.
-    pub(super) fn run(&mut self, s: &mut Scratch) -> Result<()> {
+    pub(super) fn run(&mut self, s: &mut Scratch) {
         self.normalize_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
         match self.rows {
             1 => self.decode(s),
-            _ => self.prefill(s),
+            _ => self.attend_tiles(s),
         }
     }
 
@@ -76,12 +77,18 @@ impl Attention<'_> {
         });
     }
 
-    /// Appends keys and values to the cache.
+    /// Appends keys and values to the caches.
     fn store(&mut self, qkv: &[f32]) {
         let Config { num_key_value_heads, head_dim, .. } = *self.config;
         let (_, keys_and_values) = qkv.split_at(self.config.attention_width() * self.rows);
         let (keys, values) = keys_and_values.split_at(num_key_value_heads * head_dim * self.rows);
-        self.cache.store(self.exec, self.layer, self.position, self.rows, keys, values);
+        let mut row = 0;
+        for entry in &mut *self.batch {
+            let first = entry.sequence.position();
+            let new = NewPositions { first, count: entry.tokens.len(), row, rows: self.rows, keys, values };
+            entry.sequence.cache.store(self.exec, self.layer, new);
+            row += entry.tokens.len();
+        }
     }
 
     /// The factor of the products of queries and keys.
@@ -98,13 +105,6 @@ impl Attention<'_> {
             Some(window) if self.weights.flags.sliding => window,
             _ => usize::MAX,
         }
-    }
-
-    /// What the tasks of a step share, and the threads to run them on.
-    fn heads(&mut self) -> (Heads<'_>, &mut Pool) {
-        let Attention { config, exec, cache, layer, .. } = self;
-        let panels = config.head_dim / LANES;
-        (Heads { kernels: exec.kernels, cache, layer: *layer, panels }, &mut exec.pool)
     }
 }
 

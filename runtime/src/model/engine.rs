@@ -1,0 +1,407 @@
+//! The forward pass of a Llama-family decoder (Touvron et al. 2023; Hugging Face's `LlamaForCausalLM`, and those of
+//! Mistral, Qwen2, Qwen3 and SmolLM3, which differ in their attention), over rows of any sequences.
+//!
+//! Activations are `[features/16][rows][16]`, one row per token, see [`crate::kernels`].
+
+use std::fmt;
+use std::path::Path;
+use std::thread::available_parallelism;
+
+use super::Model;
+use super::activations::{Activations, Observer};
+use super::attention::{Attention, QueryTiles, resize_for_one};
+use super::batch::{PassError, Rows};
+use super::rope::Rope;
+use crate::error::{Error, Result};
+use crate::exec::{
+    ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, padded,
+};
+use crate::format::{Kind, LayerSections};
+use crate::kernels::{Kernels, LANES};
+use crate::sequence::{KvDtype, Overflow, Owner, Sequence};
+
+/// Rows whose logits are computed together when all are asked for.
+const LOGITS_ROWS: usize = 16;
+// Logits are never rounded: an engine that may round has one sequence a pass.
+const _: () = assert!(LOGITS_ROWS < FEWEST_ROWS);
+/// Most threads an engine may have.
+const MAX_THREADS: usize = 1024;
+
+/// How an engine computes: the fields are those of [`SessionOptions`](crate::SessionOptions).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Threads, the caller's included; by default as many as the process may use at once.
+    pub threads: Option<usize>,
+    /// Who starts the threads other than the caller's.
+    pub spawn: Option<Spawn>,
+    /// Instruction set; by default `SMOLRUN_ISA`'s, or the fastest there is.
+    pub kernels: Option<Kernels>,
+    /// Whether passes of 32 rows or more may be rounded for speed. Each pass has one sequence then.
+    pub fast: bool,
+}
+
+impl EngineOptions {
+    /// These options with `threads` threads.
+    pub fn threads(self, threads: usize) -> EngineOptions {
+        EngineOptions { threads: Some(threads), ..self }
+    }
+
+    /// These options with threads that `spawn` starts.
+    pub fn spawn(self, spawn: Spawn) -> EngineOptions {
+        EngineOptions { spawn: Some(spawn), ..self }
+    }
+
+    /// These options with this instruction set.
+    pub fn kernels(self, kernels: Kernels) -> EngineOptions {
+        EngineOptions { kernels: Some(kernels), ..self }
+    }
+
+    /// These options with passes that may be rounded for speed, or must be exact.
+    pub fn fast(self, fast: bool) -> EngineOptions {
+        EngineOptions { fast, ..self }
+    }
+}
+
+/// A model on this machine: an instruction set, worker threads and scratch. It serves any number of sequences.
+///
+/// A pass takes rows of several sequences at once, so that the weights are read once for all. What it computes for a
+/// sequence, to the last bit, does not depend on the others.
+pub struct Engine {
+    model: Model,
+    exec: ExecContext,
+    fast: Fast,
+    rope: Rope,
+    tiles: QueryTiles,
+    scratch: Scratch,
+    /// Of each entry of the last pass, which logits are its own.
+    asked: Vec<Option<usize>>,
+}
+
+impl Engine {
+    /// Most rows in one pass over the weights: enough to be bound by arithmetic, few enough to stay in the caches.
+    pub const MAX_ROWS: usize = 256;
+
+    /// Starts the threads.
+    pub fn new(model: &Model, options: EngineOptions) -> Result<Engine> {
+        let threads = options.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+        if !(1..=MAX_THREADS).contains(&threads) {
+            let (expected, found) = (format!("1 to {MAX_THREADS}"), threads.to_string());
+            return Err(Error::Argument { name: "threads", expected, found });
+        }
+        let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;
+        let pool = Pool::new(threads, options.spawn).map_err(|source| Error::Threads { source })?;
+        let matrices = model.layout().weights.layers.iter().flat_map(LayerSections::matrices);
+        let rounding = match options.fast {
+            true => Rounding::new(matrices.map(|matrix| matrix.dtype), kernels),
+            false => Err(Fast::Off),
+        };
+        Ok(Engine {
+            fast: rounding.as_ref().map_or_else(|&instead| instead, Rounding::name),
+            model: model.clone(),
+            rope: Rope::default(),
+            tiles: QueryTiles::default(),
+            scratch: Scratch::new(threads),
+            asked: Vec::new(),
+            exec: ExecContext {
+                kernels,
+                pool,
+                rounding: rounding.ok(),
+                quantized: model.is_quantized().then(QuantizedActivations::default),
+            },
+        })
+    }
+
+    /// An empty sequence, which has no memory yet. Keys and values are kept in f16 by default where matrices are quantized,
+    /// else in f32. An error if the model's context is too short to slide over.
+    pub fn sequence(&self, kv_dtype: Option<KvDtype>, overflow: Overflow) -> Result<Sequence> {
+        let default = if self.model.is_quantized() { KvDtype::F16 } else { KvDtype::F32 };
+        let blob = self.model.layout().header.directory_sha256;
+        Sequence::new(self.model.config(), blob, kv_dtype.unwrap_or(default), overflow)
+    }
+
+    /// The model it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The instruction set it computes with.
+    pub fn kernels(&self) -> Kernels {
+        self.exec.kernels
+    }
+
+    /// Threads it computes with.
+    pub fn threads(&self) -> usize {
+        self.exec.pool.threads()
+    }
+
+    /// What became of [`EngineOptions::fast`].
+    pub fn fast(&self) -> Fast {
+        self.fast
+    }
+
+    /// The threads it computes with, for what is done with its logits.
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        &mut self.exec.pool
+    }
+
+    /// Appends each entry's tokens to its sequence, [`Engine::MAX_ROWS`] tokens together at most.
+    ///
+    /// After an error no sequence has changed. Where the error names an entry, the others can still make a pass. (One of a
+    /// sequence that slides may have slid already, as it would in its next pass.)
+    pub fn pass(&mut self, batch: &mut [Rows<'_>]) -> std::result::Result<(), PassError> {
+        self.pass_observed(batch, &mut |_| {})?;
+        let asking = self.asked.iter().flatten().count();
+        if asking > 0 {
+            let rows = batch.iter().map(|entry| entry.tokens.len()).sum();
+            let mut end = 0;
+            let picked = batch.iter().filter_map(|entry| {
+                end += entry.tokens.len();
+                entry.wants_logits.then_some(end - 1)
+            });
+            self.compute_logits(rows, picked, asking);
+        }
+        Ok(())
+    }
+
+    /// After a pass, the logits after the last token of entry `index` of its batch, `[vocab_size]`: nothing if the entry did
+    /// not ask for them.
+    pub fn logits(&self, index: usize) -> &[f32] {
+        let asked = self.asked.get(index).copied().flatten();
+        asked.map_or(&[], |index| self.logits_row(index))
+    }
+
+    fn logits_row(&self, index: usize) -> &[f32] {
+        let vocab_size = self.model.config().vocab_size;
+        &self.scratch.logits[index * padded(vocab_size)..][..vocab_size]
+    }
+
+    /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`, and shows `see` what each layer's
+    /// matrices are multiplied with.
+    fn pass_observed(
+        &mut self,
+        batch: &mut [Rows<'_>],
+        see: &mut Observer,
+    ) -> std::result::Result<(), PassError> {
+        self.asked.clear();
+        let rows = self.check(batch)?;
+        self.reserve(batch, rows)?;
+        self.slide(batch);
+        let Engine { model, exec, rope, tiles, scratch: s, asked, .. } = self;
+        let config = model.config();
+        let positions = |entry: &Rows<'_>| {
+            let first = entry.sequence.position();
+            first..first + entry.tokens.len()
+        };
+        rope.set(model.rope_inv_freq(), batch.iter().flat_map(positions));
+        for (row, &token) in batch.iter().flat_map(|entry| entry.tokens).enumerate() {
+            model.embed(token as usize, &mut s.x, rows, row);
+        }
+        for layer in 0..config.num_hidden_layers {
+            let weights = model.layer(layer);
+            let eps = config.rms_norm_eps;
+            let mut see = |kind, panels: &[f32]| see(Activations { kind, layer: Some(layer), rows, panels });
+            // x += o_proj(attention(qkv_proj(norm(x))))
+            exec.rms_norm(&s.x, weights.input_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Kind::QkvProj, &s.normed);
+            exec.project(weights.qkv_proj, weights.qkv_bias, &s.normed, rows, &mut s.qkv);
+            Attention { config, weights: &weights, exec, batch, tiles, rope, layer, rows }.run(s);
+            see(Kind::OProj, &s.attention);
+            exec.project_add(weights.o_proj, weights.o_bias, &s.attention, rows, &mut s.x, &mut s.workers);
+            // x += down_proj(silu(gate_proj(norm(x))) * up_proj(norm(x)))
+            exec.rms_norm(&s.x, weights.post_attention_layernorm, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Kind::GateUpProj, &s.normed);
+            let (gate_up, bias) = (weights.gate_up_proj, weights.gate_up_bias);
+            exec.project_gated(gate_up, bias, &s.normed, rows, &mut s.hidden, &mut s.workers);
+            see(Kind::DownProj, &s.hidden);
+            exec.project_add(weights.down_proj, weights.down_bias, &s.hidden, rows, &mut s.x, &mut s.workers);
+        }
+        let mut asking = 0;
+        for entry in batch {
+            entry.sequence.append(entry.tokens, exec.rounds(rows));
+            asked.push(entry.wants_logits.then_some(asking));
+            asking += usize::from(entry.wants_logits);
+        }
+        Ok(())
+    }
+
+    /// The number of rows; an error if there can be no such pass.
+    fn check(&self, batch: &[Rows<'_>]) -> std::result::Result<usize, PassError> {
+        let (config, blob) = (self.model.config(), &self.model.layout().header.directory_sha256);
+        for (index, entry) in batch.iter().enumerate() {
+            entry.sequence.check_pass(config, blob, entry.tokens).map_err(PassError::of(index))?;
+        }
+        let argument = |expected, found| Error::Argument { name: "batch", expected, found };
+        if self.exec.rounding.is_some() && batch.len() > 1 {
+            let found = format!("{} entries", batch.len());
+            return Err(argument("one sequence, because the engine is a fast one".into(), found).into());
+        }
+        let rows = batch.iter().fold(0, |rows: usize, entry| rows.saturating_add(entry.tokens.len()));
+        match (1..=Self::MAX_ROWS).contains(&rows) {
+            true => Ok(rows),
+            false => Err(argument(format!("1 to {} rows", Self::MAX_ROWS), rows.to_string()).into()),
+        }
+    }
+
+    /// Makes room for all that a pass needs, so that nothing can fail after it.
+    fn reserve(&mut self, batch: &mut [Rows<'_>], rows: usize) -> std::result::Result<(), PassError> {
+        for (index, entry) in batch.iter_mut().enumerate() {
+            entry.sequence.reserve(entry.tokens.len()).map_err(PassError::of(index))?;
+        }
+        let Engine { model, exec, tiles, scratch: s, .. } = self;
+        let config = model.config();
+        s.resize(config, rows)?;
+        exec.resize(config, rows)?;
+        match &*batch {
+            [entry] if rows == 1 => resize_for_one(config, entry.sequence.next_position(), s)?,
+            _ => tiles.set(config, batch, s)?,
+        }
+        let asking = batch.iter().filter(|entry| entry.wants_logits).count();
+        self.reserve_logits(asking)?;
+        Ok(())
+    }
+
+    /// Makes room for the logits of so many rows.
+    fn reserve_logits(&mut self, rows: usize) -> Result<()> {
+        let (config, s) = (self.model.config(), &mut self.scratch);
+        s.picked.resize(padded(config.hidden_size) * rows)?;
+        s.logits.resize(padded(config.vocab_size) * rows)?;
+        s.logits_panels.resize(if rows > 1 { padded(config.vocab_size) * rows } else { 0 })
+    }
+
+    /// Slides the sequences that are at the end of the context.
+    fn slide(&mut self, batch: &mut [Rows<'_>]) {
+        let layers = &self.model.layout().weights.layers;
+        for entry in batch.iter_mut().filter(|entry| entry.sequence.must_slide()) {
+            self.rope.set(self.model.rope_inv_freq(), [Overflow::STEP].into_iter());
+            let turns = |layer: usize| !layers[layer].flags.no_rope;
+            entry.sequence.slide(&mut self.exec, self.rope.first(), turns);
+        }
+    }
+
+    /// Leaves in `logits`, `[count][vocab_size, rounded up]`, those of `count` rows of the last pass, which had `rows`. There is
+    /// room for them.
+    fn compute_logits(&mut self, rows: usize, picked: impl Iterator<Item = usize>, count: usize) {
+        let Engine { model, exec, scratch: s, .. } = self;
+        let config = model.config();
+        for (to, row) in picked.enumerate() {
+            copy_row(&s.x, rows, row, &mut s.picked, count, to);
+        }
+        let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
+        exec.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
+        // Of one row, panels are the row.
+        let mut panels = if count == 1 { &mut s.logits[..] } else { &mut s.logits_panels[..] };
+        for w in model.lm_head() {
+            let (now, later) = panels.split_at_mut(w.count() * LANES * count);
+            exec.project(w, None, normed, count, now);
+            panels = later;
+        }
+        if count > 1 {
+            let (panels, vocab_size, tasks) =
+                (&*s.logits_panels, padded(config.vocab_size), exec.tasks(s.logits.len()));
+            exec.pool.split(&mut s.logits, vocab_size, tasks, |first, logits| {
+                for (row, logits) in (first..).zip(logits.chunks_exact_mut(vocab_size)) {
+                    copy_row(panels, count, row, logits, 1, 0);
+                }
+            });
+        }
+    }
+}
+
+/// What a session does with its engine and its one sequence.
+impl Engine {
+    /// Appends `tokens`, any number of them, and returns the last one's logits, `[vocab_size]`.
+    pub(crate) fn feed(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<&[f32]> {
+        sequence.check(self.model.config(), tokens)?;
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let tokens = next_pass(sequence, &mut rest);
+            self.pass(&mut [Rows { sequence, tokens, wants_logits: rest.is_empty() }])?;
+        }
+        Ok(self.logits(0))
+    }
+
+    /// Appends `tokens` and calls `each` with every one's index and logits, `[vocab_size]`.
+    pub(crate) fn feed_all(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        sequence.check(self.model.config(), tokens)?;
+        let (mut rest, mut done) = (tokens, 0);
+        while !rest.is_empty() {
+            let tokens = next_pass(sequence, &mut rest);
+            self.pass(&mut [Rows { sequence, tokens, wants_logits: false }])?;
+            for first in (0..tokens.len()).step_by(LOGITS_ROWS) {
+                let count = LOGITS_ROWS.min(tokens.len() - first);
+                self.reserve_logits(count)?;
+                self.compute_logits(tokens.len(), first..first + count, count);
+                (0..count).for_each(|row| each(done + first + row, self.logits_row(row)));
+            }
+            done += tokens.len();
+        }
+        Ok(())
+    }
+
+    /// Appends `tokens` and shows `see` what every matrix is multiplied with.
+    pub(crate) fn feed_observed(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        see: &mut Observer,
+    ) -> Result<()> {
+        sequence.check(self.model.config(), tokens)?;
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let tokens = next_pass(sequence, &mut rest);
+            self.pass_observed(&mut [Rows { sequence, tokens, wants_logits: false }], see)?;
+            let Engine { model, exec, scratch: s, .. } = self;
+            let (weight, eps, rows) = (model.norm(), model.config().rms_norm_eps, tokens.len());
+            exec.rms_norm(&s.x, weight, eps, &mut s.inverse_rms, &mut s.normed);
+            see(Activations { kind: Kind::LmHead, layer: None, rows, panels: &s.normed });
+        }
+        Ok(())
+    }
+
+    /// Writes a sequence to a file: see [`Sequence::save`].
+    pub(crate) fn save(&mut self, sequence: &Sequence, path: &Path) -> Result<()> {
+        let Engine { model, exec, fast, .. } = self;
+        sequence.save(exec, &owner(model, *fast), path)
+    }
+
+    /// Makes a sequence the one in a file: see [`Sequence::load`].
+    pub(crate) fn load(&mut self, sequence: &mut Sequence, path: &Path) -> Result<()> {
+        let Engine { model, exec, fast, .. } = self;
+        sequence.load(exec, &owner(model, *fast), path)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("threads", &self.threads())
+            .field("kernels", &self.kernels())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Splits off of `tokens` what the next pass can take.
+fn next_pass<'a>(sequence: &Sequence, tokens: &mut &'a [u32]) -> &'a [u32] {
+    let (now, later) = tokens.split_at(tokens.len().min(Engine::MAX_ROWS).min(sequence.room()));
+    *tokens = later;
+    now
+}
+
+/// What the file of a sequence has to agree with.
+fn owner(model: &Model, fast: Fast) -> Owner<'_> {
+    Owner { blob: &model.layout().header.directory_sha256, config: model.config(), fast }
+}
+
+/// Copies row `row` of `rows` into row `to_row` of `to_rows`.
+fn copy_row(from: &[f32], rows: usize, row: usize, to: &mut [f32], to_rows: usize, to_row: usize) {
+    let panels = from.chunks_exact(rows * LANES).zip(to.chunks_exact_mut(to_rows * LANES));
+    for (from, to) in panels {
+        to[to_row * LANES..][..LANES].copy_from_slice(&from[row * LANES..][..LANES]);
+    }
+}
