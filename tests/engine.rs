@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 use smol_tests::common::{TALES, blob_of, blob_with_all_widths, scattered_tokens};
-use smolrun::engine::{Engine, EngineOptions, Rows, Sequence};
+use smolrun::engine::{Engine, EngineOptions, PrefixCache, Rows, Sequence};
 use smolrun::format::Dtype;
 use smolrun::{Error, Kernels, KvDtype, Model, Overflow, Session, SessionOptions};
 
@@ -129,19 +129,23 @@ fn assert_same_bits(blob: impl AsRef<std::path::Path>, kv_dtype: KvDtype) {
 }
 
 #[test]
-fn sequences_of_exact_weights_have_their_bits_in_any_batch() {
-    for (dtype, kv_dtype) in [Dtype::F32, Dtype::Bf16].into_iter().zip(KV_DTYPES) {
-        assert_same_bits(blob_of(TALES, dtype), kv_dtype);
-    }
+fn sequences_have_their_bits_in_any_batch() {
+    assert_same_bits(blob_of(TALES, Dtype::F32), KvDtype::F32);
 }
 
 #[test]
-fn sequences_of_quantized_weights_have_their_bits_in_any_batch() {
-    let dtypes = [Dtype::Q8, Dtype::Q4, Dtype::Q3];
-    for (dtype, kv_dtype) in dtypes.into_iter().zip(KV_DTYPES.into_iter().rev()) {
-        assert_same_bits(blob_of(TALES, dtype), kv_dtype);
-    }
-    assert_same_bits(blob_with_all_widths(), KvDtype::F16);
+fn sequences_of_bf16_weights_have_their_bits_in_any_batch() {
+    assert_same_bits(blob_of(TALES, Dtype::Bf16), KvDtype::Q8);
+}
+
+#[test]
+fn sequences_of_q8_weights_have_their_bits_in_any_batch() {
+    assert_same_bits(blob_of(TALES, Dtype::Q8), KvDtype::F16);
+}
+
+#[test]
+fn sequences_of_weights_of_all_widths_have_their_bits_in_any_batch() {
+    assert_same_bits(blob_with_all_widths(), KvDtype::F32);
 }
 
 #[test]
@@ -182,4 +186,174 @@ fn what_cannot_be_in_a_pass_is_named_and_changes_nothing() {
     assert_eq!(error.entry, None);
     assert_eq!(error.to_string(), "batch: expected 1 to 256 rows, found 257");
     assert!(matches!(Error::from(engine.pass(&mut []).unwrap_err()), Error::Argument { name: "batch", .. }));
+}
+
+/// A sequence with `tokens`, fed some at a time.
+fn sequence_of(engine: &mut Engine, kv_dtype: KvDtype, tokens: &[u32]) -> Sequence {
+    let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+    feed(engine, &mut sequence, tokens);
+    sequence
+}
+
+/// Appends `tokens`, and returns the hash of the last one's logits.
+fn feed(engine: &mut Engine, sequence: &mut Sequence, tokens: &[u32]) -> Hash {
+    for tokens in tokens.chunks(100) {
+        engine.pass(&mut [Rows { sequence: &mut *sequence, tokens, wants_logits: true }]).unwrap();
+    }
+    hash(engine.logits(0))
+}
+
+/// The hash of the logits after `tokens` in a session of their own.
+fn alone(model: &Model, kv_dtype: KvDtype, tokens: &[u32]) -> Hash {
+    let options = SessionOptions::default().threads(1).kv_dtype(kv_dtype);
+    hash(Session::new(model, options).unwrap().feed(tokens).unwrap())
+}
+
+#[test]
+fn a_fork_and_its_origin_go_on_with_the_bits_of_sequences_of_their_own() {
+    let model = Model::open(blob_of(TALES, Dtype::F32)).unwrap();
+    let tokens = scattered_tokens(&model, 600);
+    let mut engine = Engine::new(&model, EngineOptions::default().threads(2)).unwrap();
+    for kv_dtype in KV_DTYPES {
+        // In the middle of a block, at its end, and where there is nothing yet.
+        for shared in [0, 100, 128, 190] {
+            let mut origin = sequence_of(&mut engine, kv_dtype, &tokens[..shared]);
+            let (mut fork, mut cut) = (origin.fork(), origin.fork());
+            cut.truncate(shared / 2);
+            let ways = [(&mut origin, shared, 300), (&mut fork, shared, 400), (&mut cut, shared / 2, 500)];
+            for (sequence, kept, first) in ways {
+                let own = &tokens[first..first + 70];
+                let found = feed(&mut engine, sequence, own);
+                assert_eq!(
+                    found,
+                    alone(&model, kv_dtype, &[&tokens[..kept], own].concat()),
+                    "{kv_dtype:?}, {kept}"
+                );
+            }
+            let both = [&tokens[..shared], &tokens[300..370]].concat();
+            assert_eq!(origin.tokens(), both, "the others have not written to it");
+            let again = feed(&mut engine, &mut origin, &tokens[..9]);
+            assert_eq!(again, alone(&model, kv_dtype, &[&both, &tokens[..9]].concat()));
+        }
+    }
+}
+
+#[test]
+fn a_fork_of_a_sliding_sequence_slides_by_itself() {
+    let model = Model::open(blob_of(TALES, Dtype::F32)).unwrap();
+    let tokens = scattered_tokens(&model, 1300);
+    let mut engine = Engine::new(&model, EngineOptions::default().threads(2)).unwrap();
+    for kv_dtype in KV_DTYPES {
+        let mut origin = engine.sequence(Some(kv_dtype), Overflow::Slide).unwrap();
+        let options = SessionOptions::default().threads(1).kv_dtype(kv_dtype).overflow(Overflow::Slide);
+        let expected = hash(Session::new(&model, options).unwrap().feed(&tokens).unwrap());
+        for tokens in tokens[..1024].chunks(256) {
+            engine.pass(&mut [Rows { sequence: &mut origin, tokens, wants_logits: false }]).unwrap();
+        }
+        let mut fork = origin.fork();
+        assert_eq!((origin.room(), origin.kv_bytes()), (256, origin.kv_bytes_for(1024)));
+        // Both in one pass, of which one slides to go on and the other to say something else.
+        let mut batch = [
+            Rows { sequence: &mut origin, tokens: &tokens[1024..1100], wants_logits: true },
+            Rows { sequence: &mut fork, tokens: &tokens[..50], wants_logits: true },
+        ];
+        engine.pass(&mut batch).unwrap();
+        assert_ne!(hash(engine.logits(0)), hash(engine.logits(1)));
+        assert_eq!((origin.position(), fork.position()), (844, 818));
+        for tokens in [&tokens[1100..1200], &tokens[1200..1280], &tokens[1280..]] {
+            engine.pass(&mut [Rows { sequence: &mut origin, tokens, wants_logits: true }]).unwrap();
+        }
+        assert_eq!(hash(engine.logits(0)), expected, "{kv_dtype:?}");
+    }
+}
+
+#[test]
+fn what_was_stored_is_restored_with_the_same_bits() {
+    for (blob, kv_dtype) in [
+        (blob_of(TALES, Dtype::F32), KvDtype::F32),
+        (blob_with_all_widths(), KvDtype::F16),
+        (blob_of(TALES, Dtype::Bf16), KvDtype::Q8),
+    ] {
+        let model = Model::open(blob).unwrap();
+        let tokens = scattered_tokens(&model, 400);
+        let mut engine = Engine::new(&model, EngineOptions::default().threads(2)).unwrap();
+        let mut cache = PrefixCache::new(1 << 30);
+        let sequence = sequence_of(&mut engine, kv_dtype, &tokens[..300]);
+        cache.store(&sequence);
+        cache.store(&sequence); // has it already
+        assert_eq!(cache.bytes(), sequence.kv_bytes_for(256), "whole blocks, once");
+        drop(sequence);
+
+        // Of what is asked for at least one token is left to be fed, and blocks are whole.
+        for (asked, found) in [(300, 256), (257, 256), (256, 192), (65, 64), (64, 0), (1, 0), (0, 0)] {
+            let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+            assert_eq!(cache.restore(&tokens[..asked], &mut sequence), found, "of {asked} tokens");
+            assert_eq!(sequence.tokens(), &tokens[..found]);
+            if asked > 0 {
+                let logits = feed(&mut engine, &mut sequence, &tokens[found..asked]);
+                assert_eq!(logits, alone(&model, kv_dtype, &tokens[..asked]), "{asked}, {kv_dtype:?}");
+            }
+        }
+        // Another text that begins alike, one that only goes on alike, and a sequence that is not empty.
+        let other = [&tokens[..130], &tokens[300..400]].concat();
+        let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+        assert_eq!(cache.restore(&other, &mut sequence), 128);
+        assert_eq!(feed(&mut engine, &mut sequence, &other[128..]), alone(&model, kv_dtype, &other));
+        assert_eq!(cache.restore(&tokens, &mut sequence), 230);
+        let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+        assert_eq!(cache.restore(&tokens[64..], &mut sequence), 0);
+    }
+}
+
+#[test]
+fn what_was_stored_is_of_one_model_and_one_kind_of_keys() {
+    let model = Model::open(blob_of(TALES, Dtype::F32)).unwrap();
+    let other = Model::open(blob_of(TALES, Dtype::Bf16)).unwrap();
+    let tokens = scattered_tokens(&model, 100);
+    let mut engine = Engine::new(&model, EngineOptions::default().threads(1)).unwrap();
+    let other = Engine::new(&other, EngineOptions::default().threads(1)).unwrap();
+    let mut cache = PrefixCache::new(1 << 30);
+    cache.store(&sequence_of(&mut engine, KvDtype::F32, &tokens));
+    for (engine, kv_dtype, found) in
+        [(&other, KvDtype::F32, 0), (&engine, KvDtype::F16, 0), (&engine, KvDtype::F32, 64)]
+    {
+        let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+        assert_eq!(cache.restore(&tokens, &mut sequence), found);
+    }
+}
+
+#[test]
+fn what_was_used_longest_ago_makes_room() {
+    let model = Model::open(blob_of(TALES, Dtype::F32)).unwrap();
+    let tokens = scattered_tokens(&model, 1000);
+    let mut engine = Engine::new(&model, EngineOptions::default().threads(2)).unwrap();
+    let block = engine.sequence(None, Overflow::Stop).unwrap().kv_bytes_for(1);
+    let mut cache = PrefixCache::new(5 * block);
+    let texts = [&tokens[..200], &tokens[200..330], &tokens[400..600]];
+    let sequences = texts.map(|text| sequence_of(&mut engine, KvDtype::F32, text));
+    let empty = || engine.sequence(None, Overflow::Stop).unwrap();
+    let restored = |cache: &mut PrefixCache| texts.map(|text| cache.restore(text, &mut empty()));
+
+    cache.store(&sequences[0]); // three blocks
+    cache.store(&sequences[1]); // two
+    assert_eq!((cache.bytes(), restored(&mut cache)), (5 * block, [192, 128, 0]));
+    cache.restore(texts[0], &mut empty()); // so that the second text is the older one
+    cache.store(&sequences[2]); // three: the second text's two, and the last one of the first
+    assert_eq!((cache.bytes(), restored(&mut cache)), (5 * block, [128, 0, 192]));
+
+    // Less than one text takes: its beginning. Less than a block: nothing.
+    let mut small = PrefixCache::new(2 * block + 1);
+    small.store(&sequences[0]);
+    assert_eq!((small.bytes(), restored(&mut small)), (2 * block, [128, 0, 0]));
+    let mut none = PrefixCache::new(block - 1);
+    none.store(&sequences[0]);
+    assert_eq!((none.bytes(), restored(&mut none)), (0, [0; 3]));
+
+    // A sequence keeps what it has when the cache lets it go.
+    let mut kept = empty();
+    assert_eq!(cache.restore(texts[2], &mut kept), 192);
+    cache.store(&sequences[0]);
+    cache.store(&sequences[1]);
+    assert_eq!(cache.restore(texts[2], &mut empty()), 0);
+    assert_eq!(feed(&mut engine, &mut kept, &texts[2][192..]), alone(&model, KvDtype::F32, texts[2]));
 }

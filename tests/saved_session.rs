@@ -86,7 +86,7 @@ fn broken_files_are_errors() {
         (good[..end - 1].to_vec(), "expected"),
         ([&good[..], &[0]].concat(), "expected"),
         (changed(0, b"X"), "does not begin as one"),
-        (changed(8, &[2]), "version: expected 1, found 2"),
+        (changed(8, &[1]), "version: expected 2, found 1"),
         (changed(12, &[1]), "keys and values"),
         (changed(16, &[255; 4]), "more than the context's 1024"),
         (changed(20, &[2]), "neither"),
@@ -94,7 +94,7 @@ fn broken_files_are_errors() {
         (changed(28, &[1]), "neither"),
         (changed(32, &[good[32] ^ 1]), "another blob"),
         (changed(64, &[good[64] ^ 1]), "do not have the hash"),
-        (changed(end - 1, &[good[end - 1] ^ 1]), "block 1 does not have the checksum"),
+        (changed(end - 1, &[good[end - 1] ^ 1]), "block 4 does not have the checksum"),
     ];
     for (bytes, expected) in cases {
         fs::write(&path, bytes).unwrap();

@@ -104,7 +104,7 @@ pub mod engine {
     //! An [`Engine`] runs a pass over [`Rows`] of any [`Sequence`]s at once. A [`Session`](crate::Session) is an engine with
     //! one sequence.
 
-    pub use crate::model::{Engine, EngineOptions, PassError, Rows, Sequence};
+    pub use crate::model::{Engine, EngineOptions, PassError, PrefixCache, Rows, Sequence};
 }
 
 pub mod generation {

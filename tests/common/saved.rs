@@ -6,7 +6,7 @@ use super::blob::{get_u32, put_u32};
 
 const HEADER_LEN: usize = 64;
 /// Positions of a block.
-const BLOCK: usize = 256;
+const BLOCK: usize = 64;
 
 /// What `Session::save` writes, without what can be computed of it.
 #[derive(Clone, Debug)]

@@ -204,6 +204,18 @@ impl Kernels {
         }
     }
 
+    /// Starts to fetch panels that will be multiplied next, from the start of each on.
+    pub(crate) fn prefetch(self, w: Panels<'_>) {
+        for panel in (0..w.count()).map(|first| w.slice(first, 1)) {
+            match panel.data {
+                Elements::F32(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
+                Elements::F16(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
+                Elements::I8(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
+                Elements::Bf16(_) | Elements::Quantized(_) => {} // long enough to be seen coming
+            }
+        }
+    }
+
     /// `y += w x`, like the products of models with f32 matrices. Each element's chain of fused multiply-adds continues
     /// from what is in `y`, in the order of the inputs. It runs on the calling thread. It serves whoever prepares
     /// matrices.

@@ -18,7 +18,7 @@ pub use self::engine::{Engine, EngineOptions};
 use crate::error::{Error, Result};
 pub use crate::exec::Fast;
 use crate::format::{Config, Layout};
-pub use crate::sequence::{KvDtype, Overflow, Sequence};
+pub use crate::sequence::{KvDtype, Overflow, PrefixCache, Sequence};
 use crate::storage::Storage;
 
 /// An opened blob. Clones share it; it may be used from any number of threads at once.

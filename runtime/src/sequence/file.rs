@@ -6,15 +6,15 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | `SMOLKV`, CR, LF |
-//! | 8 | 4 | version of this layout, 1 |
+//! | 8 | 4 | version of this layout, 2 (1: KV blocks of 256 positions) |
 //! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16, 2 integers of 8 bits with scales |
 //! | 16 | 4 | tokens |
-//! | 20 | 4 | 1 if tokens were forgotten after the first KV block ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
+//! | 20 | 4 | 1 if tokens were forgotten after the first 256 ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
 //! | 24 | 4 | 1 if a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)), else 0 |
 //! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 //!
-//! Where tokens were forgotten there are more than the first KV block holds, 256, and where some were rounded there is one at
+//! A KV block is 64 positions. Where tokens were forgotten there are more than 256, and where some were rounded there is one at
 //! least.
 
 use std::fs::{self, File};
@@ -36,7 +36,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"SMOLKV\r\n";
 /// How often this process saved a sequence: so that no two write the same temporary file.
 static SAVES: AtomicU64 = AtomicU64::new(0);
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_LEN: usize = 64;
 const SUM_LEN: usize = size_of::<BlockSum>();
 const HASH_LEN: usize = 32;

@@ -1,30 +1,36 @@
 //! The keys and values of every position so far, laid out so that attention is two matrix products over panels.
 //!
-//! Memory comes in KV blocks of 256 positions when they are first needed, so that a short chat costs a short cache. In a
-//! KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
+//! Memory comes in KV blocks of 64 positions when they are first needed, so that a short text costs little. Sequences that
+//! begin alike may share KV blocks: one that is written to is copied first. In a KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
 //! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
-//! are positions. Where numbers have scales, those of the 256 positions stand after the keys of a head, and after its
+//! are positions. Where numbers have scales, those of the 64 positions stand after the keys of a head, and after its
 //! values.
 
 use std::io::{self, Read, Write};
 use std::iter::once;
 use std::ops::Range;
+use std::sync::Arc;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use crc32fast::Hasher;
 
 use crate::error::{Error, Result};
 use crate::exec::ExecContext;
 use crate::format::Config;
 use crate::kernels::{Elements, F16, LANES, Panels};
+use crate::sequence::Overflow;
 use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
 
 /// Positions of one KV block.
-pub(crate) const KV_BLOCK: usize = 256;
+pub(crate) const KV_BLOCK: usize = 64;
+
+/// KV blocks of [`Overflow::STEP`](super::Overflow::STEP) positions.
+const STEP_BLOCKS: usize = Overflow::STEP / KV_BLOCK;
+const _: () = assert!(Overflow::STEP.is_multiple_of(KV_BLOCK));
 
 /// How keys and values are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KvDtype {
     /// As they are computed.
@@ -91,6 +97,8 @@ macro_rules! with {
 /// It finds damage, and fast: whoever means harm could as well write another file.
 pub(super) type BlockSum = u32;
 
+/// Clones share the KV blocks.
+#[derive(Clone)]
 pub(crate) struct KvCache {
     blocks: KvBlocks,
     num_hidden_layers: usize,
@@ -99,12 +107,21 @@ pub(crate) struct KvCache {
 }
 
 /// The keys and values of [`KV_BLOCK`] positions, of all layers.
-type KvBlock<T> = AlignedBuf<T>;
+type KvBlock<T> = Arc<AlignedBuf<T>>;
 
+#[derive(Clone)]
 enum KvBlocks {
     F32(Vec<KvBlock<f32>>),
     F16(Vec<KvBlock<F16>>),
     Q8(Vec<KvBlock<i8>>),
+}
+
+/// A KV block that several sequences may have.
+#[derive(Clone)]
+pub(super) enum SharedBlock {
+    F32(KvBlock<f32>),
+    F16(KvBlock<F16>),
+    Q8(KvBlock<i8>),
 }
 
 impl KvCache {
@@ -121,11 +138,40 @@ impl KvCache {
         }
     }
 
-    /// Makes room for `positions` positions.
-    pub(crate) fn reserve(&mut self, positions: usize) -> Result<()> {
+    /// Makes room for these positions, in KV blocks that no other sequence has.
+    pub(crate) fn reserve(&mut self, positions: Range<usize>) -> Result<()> {
+        let (blocks, len) = (positions.start / KV_BLOCK..positions.end.div_ceil(KV_BLOCK), self.block_len());
+        with!(&mut self.blocks, all => reserve(all, blocks, len))
+    }
+
+    /// Elements of a KV block.
+    fn block_len(&self) -> usize {
         // Keys and values; Config's bounds keep the product far below 2^64.
-        let len = 2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head();
-        with!(&mut self.blocks, blocks => reserve(blocks, positions.div_ceil(KV_BLOCK), len))
+        2 * self.num_hidden_layers * self.num_key_value_heads * self.half_head()
+    }
+
+    /// KV block `block`, to be shared.
+    pub(super) fn shared(&self, block: usize) -> SharedBlock {
+        match &self.blocks {
+            KvBlocks::F32(blocks) => SharedBlock::F32(Arc::clone(&blocks[block])),
+            KvBlocks::F16(blocks) => SharedBlock::F16(Arc::clone(&blocks[block])),
+            KvBlocks::Q8(blocks) => SharedBlock::Q8(Arc::clone(&blocks[block])),
+        }
+    }
+
+    /// Appends a KV block of another cache of the same model and kind.
+    pub(super) fn push(&mut self, block: SharedBlock) {
+        match (&mut self.blocks, block) {
+            (KvBlocks::F32(blocks), SharedBlock::F32(block)) => blocks.push(block),
+            (KvBlocks::F16(blocks), SharedBlock::F16(block)) => blocks.push(block),
+            (KvBlocks::Q8(blocks), SharedBlock::Q8(block)) => blocks.push(block),
+            _ => unreachable!("the same kind"),
+        }
+    }
+
+    /// Gives all memory back.
+    pub(super) fn clear(&mut self) {
+        with!(&mut self.blocks, blocks => blocks.clear());
     }
 
     /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
@@ -143,7 +189,7 @@ impl KvCache {
         positions: usize,
         open: impl Fn(usize) -> io::Result<R> + Sync,
     ) -> Result<Vec<io::Result<BlockSum>>> {
-        self.reserve(positions)?;
+        self.reserve(0..positions)?;
         let count = positions.div_ceil(KV_BLOCK);
         let pieces: Vec<Vec<_>> =
             (0..count).map(|block| self.filled_ranges(block, positions).collect()).collect();
@@ -205,14 +251,19 @@ impl KvCache {
 
     /// Bytes reserved so far.
     pub(crate) fn bytes(&self) -> usize {
-        with!(&self.blocks, blocks => blocks.iter().map(|block| size_of_val(&**block)).sum())
+        with!(&self.blocks, blocks => blocks.len()) * self.block_bytes()
     }
 
-    /// Drops the positions of the second KV block and renumbers those after it: they become [`KV_BLOCK`] less, and their keys
-    /// are turned back by that much. The first KV block stays: a model rests its attention on the beginning (Xiao et al.
-    /// 2023, "attention sinks").
+    /// Bytes of a KV block.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.block_len() * self.dtype().size()
+    }
+
+    /// Drops the second [`Overflow::STEP`] positions and renumbers those after them: they become as much less, and their keys
+    /// are turned back by that much. The first ones stay: a model rests its attention on the beginning (Xiao et al. 2023,
+    /// "attention sinks"). No other sequence has the KV blocks after these.
     ///
-    /// `angles` are cosines and sines of position [`KV_BLOCK`], `[head_dim / 2]` each; `turns` says of each layer whether its keys are turned at all.
+    /// `angles` are cosines and sines of position [`Overflow::STEP`], `[head_dim / 2]` each; `turns` says of each layer whether its keys are turned at all.
     pub(super) fn slide(
         &mut self,
         exec: &mut ExecContext,
@@ -229,7 +280,9 @@ impl KvCache {
         let (head_dim, unit, range) = (self.head_dim, self.half_head(), self.layer(layer));
         for block in new.first / KV_BLOCK..=(new.first + new.count - 1) / KV_BLOCK {
             let range = range.clone();
-            with!(&mut self.blocks, blocks => new.store(exec, &mut blocks[block][range], head_dim, unit, block));
+            with!(&mut self.blocks, blocks => {
+                new.store(exec, &mut own(&mut blocks[block])[range], head_dim, unit, block);
+            });
         }
     }
 
@@ -299,22 +352,35 @@ impl KvCache {
     }
 }
 
-fn reserve<T: bytemuck::Zeroable + Copy>(
+/// See [`KvCache::reserve`]; `written`: KV blocks.
+fn reserve<T: Zeroable + Copy>(
     blocks: &mut Vec<KvBlock<T>>,
-    count: usize,
+    written: Range<usize>,
     len: usize,
 ) -> Result<()> {
-    while blocks.len() < count {
+    let new = || {
         let bytes = len.saturating_mul(size_of::<T>());
-        let out_of_memory = Error::OutOfMemory { what: "the KV cache", bytes };
-        // A short sequence fills little of the first KV block; with the second a long one is likely.
-        let block = match blocks.len() {
-            0 => AlignedBuf::zeroed(len),
-            _ => AlignedBuf::zeroed_in_large_pages(len),
-        };
-        blocks.push(block.ok_or(out_of_memory)?);
+        AlignedBuf::zeroed_in_large_pages(len).ok_or(Error::OutOfMemory { what: "the KV cache", bytes })
+    };
+    for block in blocks.iter_mut().take(written.end).skip(written.start) {
+        if Arc::get_mut(block).is_none() {
+            let mut copy = new()?;
+            copy.copy_from_slice(block);
+            *block = Arc::new(copy);
+        }
+    }
+    while blocks.len() < written.end {
+        blocks.push(Arc::new(new()?));
     }
     Ok(())
+}
+
+/// What is in a KV block that [`KvCache::reserve`] has made this sequence's own.
+fn own<T>(block: &mut KvBlock<T>) -> &mut [T] {
+    match Arc::get_mut(block) {
+        Some(own) => own,
+        None => unreachable!("no other sequence has it"),
+    }
 }
 
 /// See [`KvCache::read`].
@@ -333,7 +399,7 @@ fn read<T: Pod + Send, R: Read>(
         }
         Ok(hasher.finalize())
     };
-    let mut read: Vec<_> = blocks.iter_mut().map(|block| (block, Ok(0))).collect();
+    let mut read: Vec<_> = blocks.iter_mut().map(|block| (own(block), Ok(0))).collect();
     let tasks = read.len();
     exec.pool.split(&mut read, 1, tasks, |first, run| {
         for (block, (to, sum)) in (first..).zip(run) {
@@ -351,9 +417,10 @@ fn slide<T: KvNumber>(
     (cos, sin): (&[f32], &[f32]),
     turns: impl Fn(usize) -> bool + Sync,
 ) {
-    let Some(after_first) = blocks.get_mut(1..) else { return };
-    after_first.rotate_left(1);
+    let Some(after_first) = blocks.get_mut(STEP_BLOCKS..) else { return };
+    after_first.rotate_left(STEP_BLOCKS.min(after_first.len()));
     for block in after_first {
+        let block = own(block);
         let tasks = exec.tasks(block.len());
         exec.pool.split(block, 2 * half_head, tasks, |first, heads| {
             let heads = (first..).zip(heads.chunks_exact_mut(2 * half_head));

@@ -3,12 +3,15 @@
 mod file;
 mod kv_cache;
 mod kv_number;
+mod prefix;
 
 use std::fmt;
 
 pub(crate) use self::file::{MAGIC, Owner, check_save};
 pub use self::kv_cache::KvDtype;
+use self::kv_cache::SharedBlock;
 pub(crate) use self::kv_cache::{KV_BLOCK, KvCache, NewPositions};
+pub use self::prefix::PrefixCache;
 use crate::error::{Error, Result};
 use crate::exec::ExecContext;
 use crate::format::Config;
@@ -89,9 +92,20 @@ impl Sequence {
         self.cache.dtype()
     }
 
-    /// Bytes of memory that its keys and values have.
+    /// Bytes of memory that its keys and values have. They come in blocks of 64 positions, which sequences may share.
     pub fn kv_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    /// Bytes that keys and values take for so many positions.
+    pub fn kv_bytes_for(&self, positions: usize) -> usize {
+        positions.div_ceil(KV_BLOCK).saturating_mul(self.cache.block_bytes())
+    }
+
+    /// Another sequence that goes on from here. Both share the keys and values so far, and copy a block of them before they
+    /// write to it.
+    pub fn fork(&self) -> Sequence {
+        Sequence { cache: self.cache.clone(), tokens: self.tokens.clone(), ..*self }
     }
 
     /// Most tokens that the next pass can append: 0 at the end of the model's context, unless the sequence slides.
@@ -154,7 +168,9 @@ impl Sequence {
     /// Makes room for so many tokens of the next pass.
     pub(crate) fn reserve(&mut self, tokens: usize) -> Result<()> {
         let end = self.next_position() + tokens;
-        self.cache.reserve(end)?;
+        // To slide is to write to all that is after the first tokens.
+        let start = if self.must_slide() { Overflow::STEP } else { self.position() };
+        self.cache.reserve(start..end.max(self.position()))?;
         self.tokens.reserve(to_end_of_step(end).saturating_sub(self.position()));
         Ok(())
     }
@@ -179,6 +195,12 @@ impl Sequence {
         self.cache.slide(exec, angles, turns);
         self.tokens.drain(Overflow::STEP..2 * Overflow::STEP);
         self.has_gap = true;
+    }
+
+    /// Appends the tokens of a whole block, which may be another sequence's, too.
+    fn append_block(&mut self, tokens: &[u32; KV_BLOCK], block: SharedBlock) {
+        self.tokens.extend_from_slice(tokens);
+        self.cache.push(block);
     }
 
     /// Appends the tokens of a pass, whose keys and values are in the cache; `rounded`: whether these are not exact.
