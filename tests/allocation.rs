@@ -4,13 +4,22 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use smol_tests::common::counting::alone;
 use smol_tests::common::{TALES, blob_of, scattered_tokens};
+use smolrun::engine::{Engine, EngineOptions, Rows, Sequence};
 use smolrun::format::Dtype;
-use smolrun::{GenerateOptions, KvDtype, Model, Sampling, Session, SessionOptions};
+use smolrun::threads::Work;
+use smolrun::{GenerateOptions, KvDtype, Model, Overflow, Sampling, Session, SessionOptions};
+
+/// Positions of a block of the KV cache.
+const BLOCK: usize = 64;
+/// Most allocations of a token that opens one: the block and its count of owners, the list of blocks, that of tokens, and
+/// room for scores.
+const BLOCK_COSTS: usize = 5;
 
 /// The system's memory, with a count of how often it is asked for some.
 struct Counting;
@@ -74,39 +83,35 @@ fn each_session(run: impl Fn(&str, Session)) {
             for kv in [KvDtype::F32, KvDtype::F16] {
                 let options = SessionOptions::default().threads(threads).kv_dtype(kv);
                 let name = format!("{}, {threads} threads, {kv:?} keys and values", dtype.name());
-                run(&name, session(&model, options));
+                run(&name, Session::new(&model, options.spawn(counted)).unwrap());
             }
         }
     }
 }
 
-/// A session whose threads are counted from when they run: to start one takes memory, which a busy machine may do late.
-fn session(model: &Model, options: SessionOptions) -> Session {
-    let options = options.spawn(|work| {
-        let run = || {
-            IS_COUNTED.set(true);
-            work();
-        };
-        thread::Builder::new().spawn(run).map(drop)
-    });
-    Session::new(model, options).unwrap()
+/// Starts a thread that is counted from when it runs: to start it takes memory, which a busy machine may do late.
+fn counted(work: Work) -> io::Result<()> {
+    let run = || {
+        IS_COUNTED.set(true);
+        work();
+    };
+    thread::Builder::new().spawn(run).map(drop)
 }
 
 #[test]
-fn tokens_inside_a_block_of_the_cache_allocate_nothing() {
+fn tokens_allocate_nothing_but_the_blocks_of_the_cache() {
     let _alone = alone();
     each_session(|name, mut session| {
         let tokens = scattered_tokens(session.model(), 512);
-        // In the first block after a prompt, and in the second, which a token opens.
+        // Less than one step of the room for scores, and more.
         for first in [40, 257] {
             session.feed(&tokens[session.position()..first]).unwrap();
             session.feed(&tokens[first..first + 1]).unwrap(); // the first single one
-            let found = allocations(|| {
-                for token in &tokens[first + 1..first + 201] {
-                    session.feed(&[*token]).unwrap();
-                }
-            });
-            assert_eq!(found, 0, "{name}, from {first} on");
+            for at in first + 1..first + 201 {
+                let found = allocations(|| _ = session.feed(&tokens[at..=at]).unwrap());
+                let most = if at.is_multiple_of(BLOCK) { BLOCK_COSTS } else { 0 };
+                assert!(found <= most, "{name}, at {at}: {found} allocations");
+            }
         }
         assert_eq!(session.position(), 458);
     });
@@ -154,8 +159,44 @@ fn a_generated_token_allocates_its_text_alone() {
                 let mut token = None;
                 let found = allocations(|| token = tokens.next());
                 let token = token.unwrap().unwrap();
+                let opens_block = (prompt.len() + number - 1).is_multiple_of(BLOCK);
+                let most = if opens_block { most + BLOCK_COSTS } else { most };
                 assert!(found <= most, "{name}, {number}: {found} allocations for {:?}", token.text);
             }
         });
+    }
+}
+
+#[test]
+fn a_running_batch_allocates_nothing() {
+    let _alone = alone();
+    for (dtype, kv_dtype, threads) in
+        [(Dtype::F32, KvDtype::F32, 1), (Dtype::Q4, KvDtype::F16, 2), (Dtype::Bf16, KvDtype::Q8, 3)]
+    {
+        let model = Model::open(blob_of(TALES, dtype)).unwrap();
+        let options = EngineOptions::default().threads(threads).spawn(counted);
+        let mut engine = Engine::new(&model, options).unwrap();
+        let tokens = scattered_tokens(&model, 128);
+        let new = |_| engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+        let mut sequences: Vec<Sequence> = (0..12).map(new).collect();
+        // One pass over tokens of all, of which the last three take chunks.
+        let mut pass = |sequences: &mut [Sequence], single: usize, chunk: usize| {
+            let batch = sequences.iter_mut().enumerate().map(|(index, sequence)| {
+                let count = if index < 9 { single } else { chunk };
+                let tokens = &tokens[sequence.position()..][..count];
+                Rows { sequence, tokens, wants_logits: index != 10 }
+            });
+            let mut batch: Vec<_> = batch.collect();
+            let found = allocations(|| engine.pass(&mut batch).unwrap());
+            assert_eq!(engine.logits(0).len(), model.config().vocab_size);
+            found
+        };
+        pass(&mut sequences, 20, 20); // 240 rows: more than any later pass has
+        pass(&mut sequences, 1, 3);
+        for number in 0..10 {
+            let found = pass(&mut sequences, 1, 3);
+            assert_eq!(found, 0, "{}, {threads} threads, pass {number}", dtype.name());
+        }
+        assert!(sequences.iter().all(|sequence| sequence.position() < BLOCK));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
-use smol_tests::common::{TALES, blob_of, blob_with_all_widths, scattered_tokens};
+use smol_tests::common::{REAL, TALES, blob_of, blob_with_all_widths, scattered_tokens};
 use smolrun::engine::{Engine, EngineOptions, PrefixCache, Rows, Sequence};
 use smolrun::format::Dtype;
 use smolrun::{Error, Kernels, KvDtype, Model, Overflow, Session, SessionOptions};
@@ -282,10 +282,15 @@ fn what_was_stored_is_restored_with_the_same_bits() {
         cache.store(&sequence);
         cache.store(&sequence); // has it already
         assert_eq!(cache.bytes(), sequence.kv_bytes_for(256), "whole blocks, once");
-        drop(sequence);
+        let longer = sequence_of(&mut engine, kv_dtype, &tokens[..320]);
+        cache.store(&longer); // one block more
+        assert_eq!(cache.bytes(), sequence.kv_bytes_for(320), "what is common is there once");
+        drop((sequence, longer));
 
         // Of what is asked for at least one token is left to be fed, and blocks are whole.
-        for (asked, found) in [(300, 256), (257, 256), (256, 192), (65, 64), (64, 0), (1, 0), (0, 0)] {
+        for (asked, found) in
+            [(400, 320), (300, 256), (257, 256), (256, 192), (65, 64), (64, 0), (1, 0), (0, 0)]
+        {
             let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
             assert_eq!(cache.restore(&tokens[..asked], &mut sequence), found, "of {asked} tokens");
             assert_eq!(sequence.tokens(), &tokens[..found]);
@@ -356,4 +361,55 @@ fn what_was_used_longest_ago_makes_room() {
     cache.store(&sequences[1]);
     assert_eq!(cache.restore(texts[2], &mut empty()), 0);
     assert_eq!(feed(&mut engine, &mut kept, &texts[2][192..]), alone(&model, KvDtype::F32, texts[2]));
+}
+
+#[test]
+fn a_short_sequence_takes_memory_for_the_blocks_it_reaches() {
+    let model = Model::open(blob_of(TALES, Dtype::F32)).unwrap();
+    let mut engine = Engine::new(&model, EngineOptions::default().threads(1)).unwrap();
+    for kv_dtype in KV_DTYPES {
+        let per_token = kv_dtype.bytes_per_token(model.config());
+        for (count, positions) in [(1, 64), (64, 64), (65, 128), (100, 128)] {
+            let sequence = sequence_of(&mut engine, kv_dtype, &scattered_tokens(&model, count));
+            assert_eq!(sequence.kv_bytes(), positions * per_token, "{count} tokens, {kv_dtype:?}");
+        }
+    }
+}
+
+/// Memory of this process that no file backs, in bytes.
+#[cfg(target_os = "linux")]
+fn anonymous_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_has_64_sequences_of_100_tokens_in_6_mb_each() {
+    let model = Model::open(blob_of(REAL, Dtype::F32)).unwrap();
+    let tokens = scattered_tokens(&model, 100);
+    for (kv_dtype, most) in [(KvDtype::F32, 64 * 6_000_000), (KvDtype::F16, 64 * 3_000_000)] {
+        let before = anonymous_memory();
+        let mut engine = Engine::new(&model, EngineOptions::default()).unwrap();
+        let sequences: Vec<_> = (0..64).map(|_| sequence_of(&mut engine, kv_dtype, &tokens)).collect();
+        let (bytes, grown) =
+            (sequences.iter().map(Sequence::kv_bytes).sum::<usize>(), anonymous_memory() - before);
+        eprintln!("{kv_dtype:?}: {bytes} bytes of keys and values, {grown} of memory");
+        assert!(bytes <= most, "{kv_dtype:?}: {bytes} bytes");
+        assert!(grown <= most as u64 + 32_000_000, "{kv_dtype:?}: {grown} bytes, with scratch");
+    }
+}
+
+/// A corner of what the tests above do, with the real model.
+#[test]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_has_its_bits_in_any_batch() {
+    for (dtype, kv_dtype) in [(Dtype::Q8, KvDtype::F16), (Dtype::Bf16, KvDtype::F32)] {
+        let model = Model::open(blob_of(REAL, dtype)).unwrap();
+        let alone = Alone::new(&model, kv_dtype, 5);
+        let mut engine = Engine::new(&model, EngineOptions::default().threads(2)).unwrap();
+        assert_bits_in_batches(&mut engine, kv_dtype, &alone, 4, dtype.name());
+    }
 }

@@ -4,6 +4,7 @@
 //! Activations are `[features/16][rows][16]`, one row per token, see [`crate::kernels`].
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -14,7 +15,7 @@ use super::batch::{PassError, Rows};
 use super::rope::Rope;
 use crate::error::{Error, Result};
 use crate::exec::{
-    ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, padded,
+    ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, Work, padded,
 };
 use crate::format::{Kind, LayerSections};
 use crate::kernels::{Kernels, LANES};
@@ -48,8 +49,8 @@ impl EngineOptions {
     }
 
     /// These options with threads that `spawn` starts.
-    pub fn spawn(self, spawn: Spawn) -> EngineOptions {
-        EngineOptions { spawn: Some(spawn), ..self }
+    pub fn spawn(self, spawn: impl Fn(Work) -> io::Result<()> + Send + Sync + 'static) -> EngineOptions {
+        EngineOptions { spawn: Some(Spawn::new(spawn)), ..self }
     }
 
     /// These options with this instruction set.
