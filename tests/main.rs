@@ -19,6 +19,7 @@ mod generation;
 mod gguf;
 mod gguf_family;
 mod gguf_split;
+mod hidden;
 mod import_graph;
 mod info;
 mod limits;

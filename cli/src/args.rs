@@ -101,6 +101,20 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
+    /// Make vectors of texts: reads a JSON string per line of standard input, prints an object with its embedding per line.
+    ///
+    /// Out: {"embedding": [the model's last hidden state, after its final norm], "tokens": how many the text has}. Control
+    /// tokens in the texts are treated as text.
+    Embed {
+        #[command(flatten)]
+        model: ModelArgs,
+        /// Which hidden state: that of the last token, or the mean of all tokens'.
+        #[arg(long, value_enum, default_value = "last")]
+        pooling: Pooling,
+        /// Threads to compute with [default: as many as the process may use].
+        #[arg(long, value_name = "N")]
+        threads: Option<usize>,
+    },
     /// Measure how well a model predicts a text: its perplexity, and how far it is from another blob's model.
     ///
     /// The text is encoded as a whole, with control tokens as text. It is then cut into windows that do not overlap;
@@ -189,6 +203,15 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How the hidden states of a text become one vector.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Pooling {
+    /// That of the last token.
+    Last,
+    /// The mean of all tokens'.
+    Mean,
 }
 
 /// How keys and values are kept.

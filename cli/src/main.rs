@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod cache;
 mod chat;
+mod embed;
 mod generate;
 mod info;
 mod input;
@@ -66,6 +67,7 @@ fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Detokenize { model } => lines::detokenize(&model),
         Command::Logits { model, ids, threads } => lines::logits(&model, &ids, threads),
         Command::Score { model, threads } => score::score(&model, threads),
+        Command::Embed { model, pooling, threads } => embed::embed(&model, pooling, threads),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Info { model, json } => info::run(&model, json),
         Command::Bench(args) => bench::run(&args),

@@ -98,6 +98,12 @@ pub use self::model::{Fast, KvDtype, Model, Overflow};
 #[doc(inline)]
 pub use self::tokenizer::SpecialTokens;
 
+pub mod embedding {
+    //! Texts as vectors: see [`Session::embed`](crate::Session::embed).
+
+    pub use crate::generate::Pooling;
+}
+
 pub mod engine {
     //! One model and many sequences: for hosts that put passes together themselves.
     //!

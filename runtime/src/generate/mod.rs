@@ -2,6 +2,7 @@
 
 mod cancel;
 mod generation;
+mod hidden;
 mod logprobs;
 mod options;
 mod prompt;
@@ -14,6 +15,7 @@ mod tokens;
 
 pub use self::cancel::CancelToken;
 pub use self::generation::{FinishReason, Generation, Token};
+pub use self::hidden::Pooling;
 pub(crate) use self::logprobs::LogSoftmax;
 pub use self::logprobs::{Alternative, Logprobs};
 pub use self::options::GenerateOptions;

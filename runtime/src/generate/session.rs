@@ -169,6 +169,11 @@ impl Session {
         self.engine.feed_observed(&mut self.sequence, tokens, &mut see)
     }
 
+    /// Appends `tokens` and calls `each` for every token with its index and its last hidden state, `[hidden_size]`.
+    pub(super) fn feed_hidden(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        self.engine.feed_hidden(&mut self.sequence, tokens, each)
+    }
+
     /// Most tokens that the sequence can be fed from its start: those of the model's context, or any number if it goes on past
     /// that ([`Overflow::Slide`]). It is what to encode a prompt within, see
     /// [`PromptOptions::max_tokens`](crate::PromptOptions::max_tokens).

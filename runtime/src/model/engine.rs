@@ -357,12 +357,42 @@ impl Engine {
         while !rest.is_empty() {
             let tokens = next_pass(sequence, &mut rest);
             self.pass_observed(&mut [Rows { sequence, tokens, wants_logits: false }], see)?;
-            let Engine { model, exec, scratch: s, .. } = self;
-            let (weight, eps, rows) = (model.norm(), model.config().rms_norm_eps, tokens.len());
-            exec.rms_norm(&s.x, weight, eps, &mut s.inverse_rms, &mut s.normed);
-            see(Activations { kind: Kind::LmHead, layer: None, rows, panels: &s.normed });
+            let panels = self.last_hidden();
+            see(Activations { kind: Kind::LmHead, layer: None, rows: tokens.len(), panels });
         }
         Ok(())
+    }
+
+    /// Appends `tokens` and calls `each` with every one's index and last hidden state, `[hidden_size]`.
+    pub(crate) fn feed_hidden(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        sequence.check(self.model.config(), tokens)?;
+        let hidden_size = self.model.config().hidden_size;
+        let (mut rest, mut done) = (tokens, 0);
+        while !rest.is_empty() {
+            let tokens = next_pass(sequence, &mut rest);
+            self.pass(&mut [Rows { sequence, tokens, wants_logits: false }])?;
+            self.last_hidden();
+            let s = &mut self.scratch;
+            s.picked.resize(padded(hidden_size))?;
+            for row in 0..tokens.len() {
+                copy_row(&s.normed, tokens.len(), row, &mut s.picked, 1, 0);
+                each(done + row, &s.picked[..hidden_size]);
+            }
+            done += tokens.len();
+        }
+        Ok(())
+    }
+
+    /// The last hidden states of the last pass's rows, after the final norm: `[hidden_size/16, rounded up][rows][16]`.
+    fn last_hidden(&mut self) -> &[f32] {
+        let Engine { model, exec, scratch: s, .. } = self;
+        exec.rms_norm(&s.x, model.norm(), model.config().rms_norm_eps, &mut s.inverse_rms, &mut s.normed);
+        &s.normed
     }
 
     /// Writes a sequence to a file: see [`Sequence::save`].
