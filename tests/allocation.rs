@@ -17,8 +17,8 @@ use smolrun::{GenerateOptions, KvDtype, Model, Overflow, Sampling, Session, Sess
 
 /// Positions of a block of the KV cache.
 const BLOCK: usize = 64;
-/// Most allocations of a token that opens one: the block and its count of owners, the list of blocks, that of tokens, and
-/// room for scores.
+/// Most allocations of a token that opens one: the block and its count of owners, the list of blocks, that of tokens,
+/// and room for scores.
 const BLOCK_COSTS: usize = 5;
 
 /// The system's memory, with a count of how often it is asked for some.

@@ -58,8 +58,8 @@ impl Random {
     }
 }
 
-/// Takes every text through `engine`, `most` at a time: each pass has chunks of some and single tokens of others, and when a
-/// sequence is at its text's end the next one joins.
+/// Takes every text through `engine`, `most` at a time: each pass has chunks of some and single tokens of others, and
+/// when a sequence is at its text's end the next one joins.
 fn assert_bits_in_batches(engine: &mut Engine, kv_dtype: KvDtype, alone: &Alone, most: usize, what: &str) {
     let mut random = Random(most as u64);
     let (mut running, mut next): (Vec<(usize, Sequence)>, usize) = (Vec::new(), 0);

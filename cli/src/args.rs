@@ -101,10 +101,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         threads: Option<usize>,
     },
-    /// Make vectors of texts: reads a JSON string per line of standard input, prints an object with its embedding per line.
+    /// Make vectors of texts: reads a JSON string per line of standard input, prints an object with its embedding per
+    /// line.
     ///
-    /// Out: {"embedding": [the model's last hidden state, after its final norm], "tokens": how many the text has}. Control
-    /// tokens in the texts are treated as text.
+    /// Out: {"embedding": [the model's last hidden state, after its final norm], "tokens": how many the text has}.
+    /// Control tokens in the texts are treated as text.
     Embed {
         #[command(flatten)]
         model: ModelArgs,

@@ -107,8 +107,8 @@ pub mod embedding {
 pub mod engine {
     //! One model and many sequences: for hosts that put passes together themselves.
     //!
-    //! An [`Engine`] runs a pass over [`Rows`] of any [`Sequence`]s at once. A [`Session`](crate::Session) is an engine with
-    //! one sequence.
+    //! An [`Engine`] runs a pass over [`Rows`] of any [`Sequence`]s at once. A [`Session`](crate::Session) is an
+    //! engine with one sequence.
 
     pub use crate::model::{Engine, EngineOptions, PassError, PrefixCache, Rows, Sequence};
 }

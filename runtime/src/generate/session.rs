@@ -79,8 +79,8 @@ impl SessionOptions {
 
 /// One sequence of tokens over a model, with an engine of its own: worker threads and scratch.
 ///
-/// The sequence takes memory as it grows. Sessions over one model share its weights. For many sequences at once there is
-/// [`engine`](crate::engine).
+/// The sequence takes memory as it grows. Sessions over one model share its weights. For many sequences at once there
+/// is [`engine`](crate::engine).
 pub struct Session {
     engine: Engine,
     sequence: Sequence,

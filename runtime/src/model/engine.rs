@@ -113,8 +113,8 @@ impl Engine {
         })
     }
 
-    /// An empty sequence, which has no memory yet. Keys and values are kept in f16 by default where matrices are quantized,
-    /// else in f32. An error if the model's context is too short to slide over.
+    /// An empty sequence, which has no memory yet. Keys and values are kept in f16 by default where matrices are
+    /// quantized, else in f32. An error if the model's context is too short to slide over.
     pub fn sequence(&self, kv_dtype: Option<KvDtype>, overflow: Overflow) -> Result<Sequence> {
         let default = if self.model.is_quantized() { KvDtype::F16 } else { KvDtype::F32 };
         let blob = self.model.layout().header.directory_sha256;
@@ -148,8 +148,7 @@ impl Engine {
 
     /// Appends each entry's tokens to its sequence, [`Engine::MAX_ROWS`] tokens together at most.
     ///
-    /// After an error no sequence has changed. Where the error names an entry, the others can still make a pass. (One of a
-    /// sequence that slides may have slid already, as it would in its next pass.)
+    /// After an error no sequence has changed. Where it names an entry, the others can still make a pass.
     pub fn pass(&mut self, batch: &mut [Rows<'_>]) -> std::result::Result<(), PassError> {
         self.pass_observed(batch, &mut |_| {})?;
         let asking = self.asked.iter().flatten().count();
@@ -165,8 +164,8 @@ impl Engine {
         Ok(())
     }
 
-    /// After a pass, the logits after the last token of entry `index` of its batch, `[vocab_size]`: nothing if the entry did
-    /// not ask for them.
+    /// After a pass, the logits after the last token of entry `index` of its batch, `[vocab_size]`: nothing if the
+    /// entry did not ask for them.
     pub fn logits(&self, index: usize) -> &[f32] {
         let asked = self.asked.get(index).copied().flatten();
         asked.map_or(&[], |index| self.logits_row(index))
@@ -177,8 +176,8 @@ impl Engine {
         &self.scratch.logits[index * padded(vocab_size)..][..vocab_size]
     }
 
-    /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`, and shows `see` what each layer's
-    /// matrices are multiplied with.
+    /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`, and shows `see` what each
+    /// layer's matrices are multiplied with.
     fn pass_observed(
         &mut self,
         batch: &mut [Rows<'_>],
@@ -280,8 +279,8 @@ impl Engine {
         }
     }
 
-    /// Leaves in `logits`, `[count][vocab_size, rounded up]`, those of `count` rows of the last pass, which had `rows`. There is
-    /// room for them.
+    /// Leaves in `logits`, `[count][vocab_size, rounded up]`, those of `count` rows of the last pass, which had
+    /// `rows`. There is room for them.
     fn compute_logits(&mut self, rows: usize, picked: impl Iterator<Item = usize>, count: usize) {
         let Engine { model, exec, scratch: s, .. } = self;
         let config = model.config();

@@ -14,8 +14,8 @@
 //! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 //!
-//! A KV block is 64 positions. Where tokens were forgotten there are more than 256, and where some were rounded there is one at
-//! least.
+//! A KV block is 64 positions. Where tokens were forgotten there are more than 256, and where some were rounded there
+//! is one at least.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};

@@ -1,10 +1,10 @@
 //! The keys and values of every position so far, laid out so that attention is two matrix products over panels.
 //!
-//! Memory comes in KV blocks of 64 positions when they are first needed, so that a short text costs little. Sequences that
-//! begin alike may share KV blocks: one that is written to is copied first. In a KV block, keys lie with 16 positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are
-//! positions. Values lie with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs
-//! are positions. Where numbers have scales, those of the 64 positions stand after the keys of a head, and after its
-//! values.
+//! Memory comes in KV blocks of 64 positions when they are first needed, so that a short text costs little. Sequences
+//! that begin alike may share KV blocks: one that is written to is copied first. In a KV block, keys lie with 16
+//! positions side by side, `[layer][kv head][position/16][head_dim][16]`: a panel's outputs are positions. Values lie
+//! with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs are positions.
+//! Where numbers have scales, those of the 64 positions stand after the keys of a head, and after its values.
 
 use std::io::{self, Read, Write};
 use std::iter::once;
@@ -259,11 +259,12 @@ impl KvCache {
         self.block_len() * self.dtype().size()
     }
 
-    /// Drops the second [`Overflow::STEP`] positions and renumbers those after them: they become as much less, and their keys
-    /// are turned back by that much. The first ones stay: a model rests its attention on the beginning (Xiao et al. 2023,
-    /// "attention sinks"). No other sequence has the KV blocks after these.
+    /// Drops the second [`Overflow::STEP`] positions and renumbers those after them: they become as much less, and
+    /// their keys are turned back by that much. The first ones stay: a model rests its attention on the beginning
+    /// (Xiao et al. 2023, "attention sinks"). No other sequence has the KV blocks after these.
     ///
-    /// `angles` are cosines and sines of position [`Overflow::STEP`], `[head_dim / 2]` each; `turns` says of each layer whether its keys are turned at all.
+    /// `angles` are cosines and sines of position [`Overflow::STEP`], `[head_dim / 2]` each; `turns` says of each layer
+    /// whether its keys are turned at all.
     pub(super) fn slide(
         &mut self,
         exec: &mut ExecContext,

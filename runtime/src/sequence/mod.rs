@@ -102,8 +102,8 @@ impl Sequence {
         positions.div_ceil(KV_BLOCK).saturating_mul(self.cache.block_bytes())
     }
 
-    /// Another sequence that goes on from here. Both share the keys and values so far, and copy a block of them before they
-    /// write to it.
+    /// Another sequence that goes on from here. Both share the keys and values so far, and copy a block of them
+    /// before they write to it.
     pub fn fork(&self) -> Sequence {
         Sequence { cache: self.cache.clone(), tokens: self.tokens.clone(), ..*self }
     }

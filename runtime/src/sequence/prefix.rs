@@ -7,20 +7,20 @@ use std::fmt;
 use super::Sequence;
 use super::kv_cache::{KV_BLOCK, KvDtype, SharedBlock};
 
-/// Keys and values of what sequences began with, in blocks of 64 positions, so that the next one that begins alike need not
-/// compute them again.
+/// Keys and values of what sequences began with, in blocks of 64 positions, so that the next one that begins alike
+/// need not compute them again.
 ///
-/// A block is found by its tokens and the block before it, so that what is restored is what these tokens, and nothing else,
-/// led to: the same bits as if they had been computed. It is shared, never copied. When the blocks take more bytes than the
-/// budget, those that were used longest ago go.
+/// A block is found by its tokens and the block before it, so that what is restored is what these tokens, and nothing
+/// else, led to: the same bits as if they had been computed. It is shared, never copied. When the blocks take more
+/// bytes than the budget, those that were used longest ago go.
 ///
 /// One cache may serve engines of several models.
 pub struct PrefixCache {
     budget: usize,
     bytes: usize,
     blocks: HashMap<Key, Entry>,
-    /// The same by age: what was used longest ago first, and of one sequence the last block first. So a block never goes
-    /// before those that follow it.
+    /// The same by age: what was used longest ago first, and of one sequence the last block first. So a block never
+    /// goes before those that follow it.
     by_age: BTreeMap<Age, Key>,
     /// How often sequences were stored or restored.
     uses: u64,
@@ -72,8 +72,9 @@ impl PrefixCache {
         self.bytes
     }
 
-    /// Gives an empty sequence the longest prefix of `tokens` that is stored, in whole blocks and always fewer tokens than all,
-    /// and returns how many it has now. What follows them is still to be fed. A sequence that is not empty stays as it is.
+    /// Gives an empty sequence the longest prefix of `tokens` that is stored, in whole blocks and always fewer tokens
+    /// than all, and returns how many it has now. What follows them is still to be fed. A sequence that is not empty
+    /// stays as it is.
     pub fn restore(&mut self, tokens: &[u32], sequence: &mut Sequence) -> usize {
         if sequence.position() > 0 {
             return sequence.position();
@@ -92,8 +93,8 @@ impl PrefixCache {
         sequence.position()
     }
 
-    /// Stores the whole blocks of a sequence, without copying them: of one that has slid those of its first 256 tokens, and
-    /// none of what a fast engine rounded.
+    /// Stores the whole blocks of a sequence, without copying them: of one that has slid those of its first 256
+    /// tokens, and none of what a fast engine rounded.
     pub fn store(&mut self, sequence: &Sequence) {
         if sequence.is_rounded {
             return;

@@ -10,7 +10,8 @@ const LINE: usize = 64;
 pub(in crate::kernels) fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(LINE).take(LINES) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing that the program sees, and faults at no address; every x86-64 processor has it.
+        // SAFETY: a prefetch reads nothing that the program sees, and faults at no address; every x86-64 processor
+        // has it.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
