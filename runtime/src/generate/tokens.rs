@@ -2,9 +2,10 @@
 
 use std::iter::FusedIterator;
 
-use super::generation::{FinishReason, Generation, Token};
+use super::generation::Generation;
 use super::options::GenerateOptions;
 use super::session::Session;
+use super::token::{FinishReason, Token};
 use crate::error::Result;
 
 /// The tokens that [`Session::generate`] makes, one at each call of `next`; after an error or the last token, none.

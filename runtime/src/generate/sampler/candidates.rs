@@ -47,8 +47,8 @@ fn by_likelihood(candidate: &Candidate) -> f64 {
     -candidate.logit
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Candidates {
+#[derive(Clone, Debug, Default)]
+pub(in crate::generate) struct Candidates {
     list: Vec<Candidate>,
     is_weighed: bool,
     /// Scratch.
@@ -56,10 +56,10 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// None, with memory for `vocab_size`.
-    pub(super) fn new(vocab_size: usize) -> Candidates {
-        let (list, ranked) = (Vec::with_capacity(vocab_size), Vec::with_capacity(vocab_size));
-        Candidates { list, is_weighed: false, ranked }
+    /// Takes memory for `vocab_size` of them.
+    pub(in crate::generate) fn reserve(&mut self, vocab_size: usize) {
+        self.list.reserve_exact(vocab_size.saturating_sub(self.list.len()));
+        self.ranked.reserve_exact(vocab_size.saturating_sub(self.ranked.len()));
     }
 
     /// Makes every token a candidate.
