@@ -12,6 +12,7 @@ use smol_tests::common::counting::alone;
 use smol_tests::common::{TALES, blob_of, scattered_tokens};
 use smolrun::engine::{Engine, EngineOptions, Rows, Sequence};
 use smolrun::format::Dtype;
+use smolrun::scheduler::{Event, Request, Scheduler, SchedulerOptions};
 use smolrun::threads::Work;
 use smolrun::{GenerateOptions, KvDtype, Model, Overflow, Sampling, Session, SessionOptions};
 
@@ -198,5 +199,50 @@ fn a_running_batch_allocates_nothing() {
             assert_eq!(found, 0, "{}, {threads} threads, pass {number}", dtype.name());
         }
         assert!(sequences.iter().all(|sequence| sequence.position() < BLOCK));
+    }
+}
+
+/// Of many requests in one pass, each token that comes out allocates its text, and nothing else is allocated, but where
+/// sequences begin a KV block.
+#[test]
+fn a_running_batch_allocates_what_it_hands_out() {
+    let _alone = alone();
+    let drawn = Sampling::default().temperature(0.8).top_k(40).top_p(0.9).repetition_penalty(1.1);
+    for dtype in [Dtype::F32, Dtype::Q4] {
+        let model = Model::open(blob_of(TALES, dtype)).unwrap();
+        let tokens = scattered_tokens(&model, 400);
+        for threads in [1, 2] {
+            let options = EngineOptions::default().threads(threads).spawn(counted);
+            let engine = Engine::new(&model, options).unwrap();
+            let mut scheduler = Scheduler::new(engine, SchedulerOptions::default()).unwrap();
+            for i in 0..8 {
+                let eos = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
+                let sampling = if i % 2 == 0 { Sampling::default() } else { drawn.clone().seed(i) };
+                let options = GenerateOptions::default().max_tokens(200).sampling(sampling.logit_bias(eos));
+                let prompt = tokens[i as usize * 40..][..20].to_vec();
+                scheduler.submit(Request::new(prompt, options)).unwrap();
+            }
+            let (mut passes, mut checked) = (0, 0);
+            while !scheduler.is_idle() && passes < 199 {
+                let (mut texts, mut count) = (0, 0);
+                let found = allocations(|| {
+                    let each = |_, event| {
+                        if let Event::Token(token) = &event {
+                            texts += usize::from(token.text.capacity() > 0);
+                            count += 1;
+                        }
+                    };
+                    scheduler.step(each).unwrap();
+                });
+                passes += 1;
+                // The first passes make buffers grow; and after the prompt's 20 tokens and so many others a block is full.
+                if passes > 20 && (20 + passes - 2) % BLOCK != 0 {
+                    assert_eq!(count, 8);
+                    assert!(found <= texts, "{}, {threads} threads, pass {passes}: {found}", dtype.name());
+                    checked += 1;
+                }
+            }
+            assert!(checked > 150);
+        }
     }
 }

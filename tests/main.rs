@@ -30,6 +30,7 @@ mod published_templates;
 mod quantize;
 mod reference;
 mod saved_session;
+mod scheduler;
 mod scoring;
 mod session;
 mod smolrun_cli;

@@ -74,6 +74,18 @@ pub enum Error {
     },
     /// The model computed NaN or infinity: the weights are damaged or made to do so.
     NotFinite,
+    /// A request's keys and values are more than a scheduler may ever keep.
+    KvBudget {
+        /// Bytes that they may come to.
+        needed: usize,
+        /// [`SchedulerOptions::kv_bytes`](crate::scheduler::SchedulerOptions#structfield.kv_bytes).
+        limit: usize,
+    },
+    /// A bug of this crate, caught where it ends only one request of a scheduler.
+    Panic {
+        /// What the panic said.
+        message: String,
+    },
 }
 
 /// A result with this crate's [`Error`].
@@ -103,8 +115,10 @@ impl Error {
     /// | `chat_template` | the chat template cannot be used |
     /// | `context_full` | more tokens than the model's context has room for |
     /// | `io` | a file could not be opened, mapped or read |
+    /// | `kv_budget` | a request's keys and values are more than a scheduler may ever keep |
     /// | `not_finite` | the model computed NaN or infinity |
     /// | `out_of_memory` | there is no memory for something |
+    /// | `panic` | a bug of this crate |
     /// | `saved_session` | a file is no session to go on from |
     /// | `text_too_long` | a text makes more tokens than there is room for |
     /// | `threads` | no other thread could be started |
@@ -121,6 +135,8 @@ impl Error {
             Error::Template { .. } => "chat_template",
             Error::Threads { .. } => "threads",
             Error::NotFinite => "not_finite",
+            Error::KvBudget { .. } => "kv_budget",
+            Error::Panic { .. } => "panic",
         }
     }
 }
@@ -149,6 +165,10 @@ impl fmt::Display for Error {
             Error::Template { problem } => write!(f, "chat template: {problem}"),
             Error::Threads { source } => write!(f, "no thread could be started: {source}"),
             Error::NotFinite => f.write_str("the model's logits are not finite: its weights are damaged"),
+            Error::KvBudget { needed, limit } => {
+                write!(f, "keys and values of {needed} bytes are more than the scheduler's {limit}")
+            }
+            Error::Panic { message } => write!(f, "a bug in smolrun: it panicked: {message}"),
         }
     }
 }
@@ -192,7 +212,7 @@ mod tests {
             .map(|code| code.to_string())
             .chain(given[1].iter().map(|code| format!("blob{code}")))
             .collect();
-        assert_eq!(given.len(), 10 + 13, "a code for each variant: {given:?}");
+        assert_eq!(given.len(), 12 + 13, "a code for each variant: {given:?}");
         let distinct: BTreeSet<&str> = given.iter().map(String::as_str).collect();
         assert_eq!(distinct.len(), given.len(), "each of its own: {given:?}");
         let documented = between(ours, "/// | `", "` |");

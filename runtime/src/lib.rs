@@ -62,7 +62,7 @@
 //!
 //! What most programs need is at the crate's root. The rest lies in modules by topic: conversations in `chat` (behind the
 //! feature `chat`), scores and perplexity in [`eval`], the blob's layout in [`format`](mod@format), the parts of a generation in
-//! [`generation`].
+//! [`generation`], many requests at once in [`scheduler`].
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]
@@ -121,6 +121,15 @@ pub mod generation {
     //! bytes.
 
     pub use crate::generate::{Alternative, Generation, Logprobs, Sampler, SamplerStep, TextStream, Tokens};
+}
+
+pub mod scheduler {
+    //! Many requests on one engine: continuous batching.
+    //!
+    //! A [`Scheduler`] takes [`Request`]s and gives their tokens, each as [`Event`]s of its [`RequestId`]. What a request
+    //! generates does not depend on the others.
+
+    pub use crate::generate::{Event, Request, RequestId, Scheduler, SchedulerOptions};
 }
 
 pub mod threads {

@@ -1,11 +1,20 @@
 //! Bytes in, text out: a token may end in the middle of a character.
 
+/// Bytes of a token that need no memory besides: hardly any has more.
+const USUAL_BYTES: usize = 128;
+
 /// Turns a stream of bytes into text without ever cutting a character: all pieces together are what
 /// `String::from_utf8_lossy` makes of all bytes together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TextStream {
     /// The start of a character whose end has not come yet: between calls at most 3 bytes.
     pending: Vec<u8>,
+}
+
+impl Default for TextStream {
+    fn default() -> TextStream {
+        TextStream { pending: Vec::with_capacity(USUAL_BYTES) }
+    }
 }
 
 impl TextStream {

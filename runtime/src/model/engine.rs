@@ -79,6 +79,21 @@ pub struct Engine {
     asked: Vec<Option<usize>>,
 }
 
+/// The logits of a pass.
+pub(crate) struct PassLogits<'a> {
+    asked: &'a [Option<usize>],
+    logits: &'a [f32],
+    vocab_size: usize,
+}
+
+impl PassLogits<'_> {
+    /// As [`Engine::logits`].
+    pub(crate) fn of(&self, index: usize) -> &[f32] {
+        let asked = self.asked.get(index).copied().flatten();
+        asked.map_or(&[], |index| &self.logits[index * padded(self.vocab_size)..][..self.vocab_size])
+    }
+}
+
 impl Engine {
     /// Most rows in one pass over the weights: enough to be bound by arithmetic, few enough to stay in the caches.
     pub const MAX_ROWS: usize = 256;
@@ -174,6 +189,12 @@ impl Engine {
     fn logits_row(&self, index: usize) -> &[f32] {
         let vocab_size = self.model.config().vocab_size;
         &self.scratch.logits[index * padded(vocab_size)..][..vocab_size]
+    }
+
+    /// The threads it computes with, and what [`Engine::logits`] gives: for all that is done with the logits of a pass.
+    pub(crate) fn pool_and_logits(&mut self) -> (&mut Pool, PassLogits<'_>) {
+        let vocab_size = self.model.config().vocab_size;
+        (&mut self.exec.pool, PassLogits { asked: &self.asked, logits: &self.scratch.logits, vocab_size })
     }
 
     /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`, and shows `see` what each

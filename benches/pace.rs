@@ -1,0 +1,89 @@
+//! How long a stream waits from one token to the next while a long prompt comes in beside it.
+//!
+//! `cargo bench -p smol-benches --bench pace`, on the blob that `SMOL_BLOB` names.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use smolrun::engine::{Engine, EngineOptions};
+use smolrun::scheduler::{Request, Scheduler, SchedulerOptions};
+use smolrun::{GenerateOptions, Model};
+
+/// Tokens of the prompt that comes in.
+const PROMPT: usize = 4000;
+/// Gaps of which the usual one is the median.
+const USUAL: usize = 50;
+
+fn main() {
+    let path = std::env::var_os("SMOL_BLOB").map(PathBuf::from);
+    let path = path
+        .expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smol-benches --bench pace");
+    let model = Model::open(path).expect("the blob opens");
+    for streams in [1, 4, 16] {
+        let (usual, during, seconds) = gaps(&model, streams);
+        let median = percentile(&usual, 50);
+        println!(
+            "{streams} streams of 32 tokens and more, and a prompt of {PROMPT} tokens in {seconds:.1} s:"
+        );
+        show("usual gap", &usual, median);
+        show("beside the prompt", &during, median);
+    }
+}
+
+/// The gaps between the tokens of streams, sorted, before and while a prompt comes in; and how long that takes.
+fn gaps(model: &Model, streams: usize) -> (Vec<Duration>, Vec<Duration>, f64) {
+    let engine = Engine::new(model, EngineOptions::default()).expect("the threads start");
+    let options = SchedulerOptions::default().prefix_bytes(0);
+    let mut scheduler = Scheduler::new(engine, options).expect("the options make sense");
+    let vocab_size = model.config().vocab_size as u32;
+    let mut next = 0u32;
+    let mut submit = |scheduler: &mut Scheduler, len: usize, max_tokens: usize| {
+        let prompt = (0..len).map(|_| {
+            next = next.wrapping_add(2_654_435_761);
+            next % vocab_size
+        });
+        let sampling = smolrun::Sampling::default();
+        let no_end = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
+        let options = GenerateOptions::default().max_tokens(max_tokens).sampling(sampling.logit_bias(no_end));
+        scheduler.submit(Request::new(prompt.collect(), options)).expect("it fits")
+    };
+    for _ in 0..streams {
+        submit(&mut scheduler, 32, usize::MAX);
+    }
+    for _ in 0..4 {
+        scheduler.step(|_, _| {}).expect("it runs"); // all have begun
+    }
+    let step = |scheduler: &mut Scheduler| {
+        let start = Instant::now();
+        let mut ids = Vec::new();
+        scheduler.step(|id, _| ids.push(id)).expect("it runs");
+        (start.elapsed(), ids)
+    };
+    let mut usual: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
+    let (prompt, start) = (submit(&mut scheduler, PROMPT, 1), Instant::now());
+    let mut during = Vec::new();
+    loop {
+        let (gap, ids) = step(&mut scheduler);
+        during.push(gap);
+        if ids.contains(&prompt) {
+            break;
+        }
+        assert_eq!(ids.len(), streams, "each stream has a token in every pass");
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    usual.sort_unstable();
+    during.sort_unstable();
+    (usual, during, seconds)
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1)]
+}
+
+fn show(name: &str, sorted: &[Duration], usual: Duration) {
+    let [p50, p90, p99, most] = [50, 90, 99, 100].map(|percent| {
+        let gap = percentile(sorted, percent);
+        format!("{:.1} ms ({:.2}x)", gap.as_secs_f64() * 1e3, gap.as_secs_f64() / usual.as_secs_f64())
+    });
+    println!("  {name:<18} {:5} gaps: median {p50}, p90 {p90}, p99 {p99}, longest {most}", sorted.len());
+}
