@@ -3,6 +3,7 @@
 //! Those with an allocator or an environment of their own are programs of their own (see `Cargo.toml`).
 
 mod architecture;
+mod batch;
 mod bench;
 mod broken_blobs;
 mod calibrate;

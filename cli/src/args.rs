@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use smolrun::engine::Engine;
 use smolrun::{KvDtype, Overflow};
 
+use crate::batch::Shard;
 use crate::cache::CacheCommand;
 use crate::model::{DtypeArgs, ModelArgs};
 use crate::sampling::SamplingArgs;
@@ -36,6 +38,7 @@ Examples:
   smolrun smol.bin --chat \"How is the weather in Rome?\" --tools tools.json
   smolrun smol.bin --json -n 16 - < prompt.txt
   echo '\"Hello\"' | smolrun tokenize smol.bin
+  smolrun batch smol.bin requests.jsonl -o results.jsonl
   smolrun bench smol.bin -p 512 -n 128 --threads 2
   smolrun perplexity smol.bin book.txt
   smolrun cache list
@@ -121,6 +124,19 @@ pub(crate) enum Command {
     /// The text is encoded as a whole, with control tokens as text. It is then cut into windows that do not overlap;
     /// the rest at its end is dropped. Each window is a sequence of its own. All its tokens but the first are scored.
     Perplexity(PerplexityArgs),
+    /// Answer many requests at once: reads a JSON object per line of IN, writes one with the answer per line of OUT.
+    ///
+    /// In: {"custom_id": "a", "prompt": "Once upon a time"}, or {"custom_id": "b", "messages": [{"role": "user",
+    /// "content": "Hello"}]}, beside these any option by its name in the API. OpenAI's batch lines, {"custom_id": ...,
+    /// "method": "POST", "url": "/v1/chat/completions", "body": {...}}, work as they are.
+    ///
+    /// Out: {"line": 1, "custom_id": "a", "text": ..., "ids": [...], "finish_reason": ..., "usage": {...}}, or {"line": 1,
+    /// "custom_id": "a", "error": {"code": ..., "message": ...}}.
+    ///
+    /// A batch that was stopped, or killed, goes on where it was when the same command is given again. The results are
+    /// the same bytes then. They depend on nothing but the model and the request: neither on the other requests nor on
+    /// the number of threads.
+    Batch(Box<BatchArgs>),
     /// Show what a blob holds, how much memory it needs, and what this machine has.
     Info {
         #[command(flatten)]
@@ -177,6 +193,66 @@ pub(crate) struct PerplexityArgs {
 }
 
 #[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  smolrun batch smol.bin requests.jsonl -o results.jsonl
+  smolrun batch smol.bin requests.jsonl -o results.jsonl -n 100 --temperature 0.7 --seed 1
+  smolrun batch smol.bin requests.jsonl -o results.2.jsonl --shard 2/4
+  cat results.1.jsonl results.2.jsonl results.3.jsonl results.4.jsonl > results.jsonl
+
+Of a request:
+  custom_id              A text, which its result has, too
+  prompt                 A text to continue, or an array of token ids; or
+  messages               a conversation, which the chat template renders; tools beside it
+  max_tokens             Most tokens to generate; also max_completion_tokens
+  stop                   A text, or an array of texts, that ends the answer
+  temperature, top_p, top_k, min_p, typical_p, repetition_penalty, frequency_penalty, presence_penalty,
+  penalty_window, logit_bias, ignore_eos, seed
+                         As the options of the same names
+  logprobs, top_logprobs As in OpenAI's API
+  priority               From -128 to 127; higher goes first
+
+Options that the model's name and a service's accounts need (model, user, metadata, store) are passed over. Those that
+would change the answer and are not known are errors of their line.")]
+pub(crate) struct BatchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The requests: a file of JSON Lines. Empty lines are passed over; a line has at most 16 MB.
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// The file to write. Beside it is OUT.job until the batch is done.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Write results as they come instead of in the order of IN.
+    #[arg(long)]
+    pub(crate) unordered: bool,
+    /// Answer part I of N of the lines, for N machines: the parts' results one after the other are those of the whole.
+    #[arg(long, value_name = "I/N", default_value_t)]
+    pub(crate) shard: Shard,
+    /// Begin anew, whatever OUT holds.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Most requests at the same time.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = sequences)]
+    pub(crate) sequences: usize,
+    /// Most megabytes of keys and values that the requests take at the same time [default: no limit].
+    #[arg(long, value_name = "MB")]
+    pub(crate) kv_memory: Option<usize>,
+    /// Megabytes of keys and values that are kept for prompts that begin alike.
+    #[arg(long, value_name = "MB", default_value_t = 256)]
+    pub(crate) prefix_memory: usize,
+    /// Threads to compute with [default: as many as the process may use]; the results do not depend on it.
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// How keys and values are kept [default: f16 for quantized blobs, else f32].
+    #[arg(long, value_enum)]
+    pub(crate) kv: Option<Kv>,
+    /// For lines that say nothing of these. Where a line has no seed, its number is added to --seed.
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+}
+
+#[derive(ClapArgs, Debug)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -189,6 +265,10 @@ pub(crate) struct BenchArgs {
     /// Tokens in the context before each measurement.
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) depth: usize,
+    /// Also measure how fast so many sequences decode together: each has a prompt (-p) of its own, and then generates its
+    /// tokens (-n), one in each pass. At most 256.
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...", value_parser = sequences)]
+    pub(crate) sequences: Vec<usize>,
     /// Repetitions, after one that warms up.
     #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
@@ -213,6 +293,12 @@ pub(crate) enum Pooling {
     Last,
     /// The mean of all tokens'.
     Mean,
+}
+
+/// A number of sequences that one pass can take.
+fn sequences(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=Engine::MAX_ROWS).contains(number));
+    number.ok_or_else(|| format!("expected a number from 1 to {}", Engine::MAX_ROWS))
 }
 
 /// How keys and values are kept.

@@ -9,8 +9,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use smolrun::engine::{Engine, EngineOptions, Rows};
 use smolrun::format::{Config, LayerSections, Layout};
-use smolrun::{Fast, Machine, Session};
+use smolrun::{Fast, KvDtype, Machine, Model, Overflow, Session};
 
 use super::args::BenchArgs;
 use super::info::dtypes;
@@ -40,6 +41,8 @@ struct Report {
     pp: Option<Prefill>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tg: Option<Decode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sequences: Vec<Together>,
 }
 
 #[derive(Serialize)]
@@ -62,6 +65,15 @@ struct Decode {
     /// As [`Prefill::peak_difference`].
     peak_difference: f64,
     is_reliable: bool,
+}
+
+/// Sequences that decode together.
+#[derive(Serialize)]
+struct Together {
+    /// How many sequences.
+    n: usize,
+    /// Of all together, without their prompts.
+    tokens_per_second: Spread,
 }
 
 #[derive(Serialize)]
@@ -92,7 +104,55 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
             tg.push(decode);
         }
     }
-    print(args, &report(args, &session, &pp, &tg))
+    let sequences = together(args, &model)?;
+    print(args, &report(args, &session, &pp, &tg, sequences))
+}
+
+/// How fast sequences decode together, for each number of them that was asked for.
+fn together(args: &BenchArgs, model: &Model) -> Result<Vec<Together>, Box<dyn Error>> {
+    if args.sequences.is_empty() || args.tokens == 0 {
+        return Ok(Vec::new());
+    }
+    let mut options = EngineOptions::default();
+    options.threads = args.threads;
+    let mut engine = Engine::new(model, options)?;
+    let mut results = Vec::new();
+    for &n in &args.sequences {
+        let mut speeds = Vec::new();
+        for repetition in 0..=args.repetitions {
+            let is_measured = repetition > 0; // the first warms up
+            let steps = if is_measured { args.tokens } else { args.tokens.min(4) };
+            let seconds = decode_together(&mut engine, args, n, steps)?;
+            if is_measured {
+                speeds.push((n * steps) as f64 / seconds);
+            }
+        }
+        results.push(Together { n, tokens_per_second: Spread::of(speeds) });
+    }
+    Ok(results)
+}
+
+/// Seconds that `steps` tokens of each of `n` sequences take, after a prompt in each that is none of the others'.
+fn decode_together(engine: &mut Engine, args: &BenchArgs, n: usize, steps: usize) -> smolrun::Result<f64> {
+    let config = engine.model().config();
+    let prompt = args.prompt.max(1);
+    let texts: Vec<Vec<u32>> = (0..n).map(|i| tokens(config, i * (prompt + steps), prompt + steps)).collect();
+    let new = |_| engine.sequence(args.kv.map(KvDtype::from), Overflow::Stop);
+    let mut sequences = (0..n).map(new).collect::<smolrun::Result<Vec<_>>>()?;
+    for (sequence, text) in sequences.iter_mut().zip(&texts) {
+        for tokens in text[..prompt].chunks(Engine::MAX_ROWS) {
+            engine.pass(&mut [Rows { sequence: &mut *sequence, tokens, wants_logits: false }])?;
+        }
+    }
+    let start = Instant::now();
+    for position in prompt..prompt + steps {
+        let rows = sequences.iter_mut().zip(&texts);
+        let mut batch: Vec<Rows<'_>> = rows
+            .map(|(sequence, text)| Rows { sequence, tokens: &text[position..=position], wants_logits: true })
+            .collect();
+        engine.pass(&mut batch)?;
+    }
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// A test and the machine around it.
@@ -178,6 +238,13 @@ fn show_progress(repetition: usize, repetitions: usize) {
 fn check(args: &BenchArgs, config: &Config) -> Result<(), String> {
     let (longest, limit) =
         (args.depth.saturating_add(args.prompt.max(args.tokens)), config.max_position_embeddings);
+    let together = args.prompt.max(1).saturating_add(args.tokens);
+    if !args.sequences.is_empty() && together > limit {
+        return Err(format!(
+            "a prompt of {} and {} tokens are more than the context's {limit}",
+            args.prompt, args.tokens
+        ));
+    }
     match longest <= limit {
         true => Ok(()),
         false => Err(format!(
@@ -226,7 +293,7 @@ fn tokens(config: &Config, first: usize, count: usize) -> Vec<u32> {
     (first..first + count).map(|i| (i as u32).wrapping_mul(2_654_435_761) % vocab).collect()
 }
 
-fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run]) -> Report {
+fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run], sequences: Vec<Together>) -> Report {
     let (config, layout) = (session.model().config(), session.model().layout());
     let weight_bytes = weight_bytes(layout);
     let position_bytes = session.kv_dtype().bytes_per_token(config);
@@ -265,6 +332,7 @@ fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run]) -> Report
             peak_difference: tg.peak_difference,
             is_reliable: tg.is_reliable,
         }),
+        sequences,
     }
 }
 
@@ -321,6 +389,13 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
         let speed = line("tg", tg.n, tg.depth, &tg.tokens_per_second);
         let doubt = doubt(tg.is_reliable, tg.peak_difference);
         writeln!(stdout, "{speed}   {:.0} % of the read bandwidth{doubt}", 100.0 * tg.fraction_of_bandwidth)?;
+    }
+    for Together { n, tokens_per_second: Spread { median, min, max } } in &report.sequences {
+        let test = format!("tg{} x {n}", args.tokens);
+        writeln!(
+            stdout,
+            "{test:<10} {median:9.2} tok/s  ({min:.2} to {max:.2})   of {n} sequences together"
+        )?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use smolrun::{FinishReason, Message, Session, SpecialTokens, Token};
 use crate::args::{Args, GenerateArgs, PromptArgs};
 use crate::chat;
 use crate::interrupt::Interrupt;
+use crate::logprobs::Logprobs;
 use crate::memory;
 use crate::model::blob_of;
 use crate::options::{chat_options, options, prompt_options, session_options, tell_if_not_fast};
@@ -56,33 +57,6 @@ struct Line<'a> {
     text: &'a str,
     #[serde(flatten)]
     logprobs: Option<Logprobs>,
-}
-
-/// Of one token.
-#[derive(Serialize)]
-struct Logprobs {
-    logprob: f32,
-    top: Vec<Alternative>,
-}
-
-#[derive(Serialize)]
-struct Alternative {
-    id: u32,
-    text: String,
-    logprob: f32,
-}
-
-impl Logprobs {
-    fn new(of: &smolrun::generation::Logprobs, tokenizer: &Tokenizer) -> smolrun::Result<Logprobs> {
-        let alternative = |&smolrun::generation::Alternative { id, logprob, .. }: &_| {
-            let text = String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned();
-            Ok(Alternative { id, text, logprob })
-        };
-        Ok(Logprobs {
-            logprob: of.logprob,
-            top: of.top.iter().map(alternative).collect::<smolrun::Result<_>>()?,
-        })
-    }
 }
 
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! The `smolrun` program: arguments, then one of the jobs, then an exit code.
 
 mod args;
+mod batch;
 mod bench;
 mod cache;
 mod chat;
@@ -10,6 +11,7 @@ mod info;
 mod input;
 mod interrupt;
 mod lines;
+mod logprobs;
 mod memory;
 mod model;
 mod options;
@@ -57,12 +59,13 @@ fn run(start: Instant) -> Result<ExitCode, Box<dyn Error>> {
     let args: Args = command_line().unwrap_or_else(|error| error.exit());
     match args.command {
         None => generate::run(&args.generate, start),
-        Some(command) => run_command(command).map(|()| ExitCode::SUCCESS),
+        Some(command) => run_command(command),
     }
 }
 
-fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
-    match command {
+fn run_command(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    let done = match command {
+        Command::Batch(args) => return batch::run(&args),
         Command::Tokenize { model, special } => lines::tokenize(&model, special),
         Command::Detokenize { model } => lines::detokenize(&model),
         Command::Logits { model, ids, threads } => lines::logits(&model, &ids, threads),
@@ -74,7 +77,8 @@ fn run_command(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Cache(command) => cache::run(&command),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { directory } => shell::man(&directory),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// What clap exits with where it knows an option's value to be wrong, too.

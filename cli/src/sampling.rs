@@ -106,6 +106,11 @@ impl Defaults {
     const CHAT: Defaults =
         Defaults { temperature: 0.7, top_p: 0.9, seed_is_random: true, ..Defaults::CONTINUATION };
 
+    /// The same with draws that are decided: by the seed 0.
+    pub(crate) fn decided(self) -> Defaults {
+        Defaults { seed_is_random: false, ..self }
+    }
+
     /// Of answers of `model`: what its checkpoint's generation_config.json says, as the blob's metadata have it.
     pub(crate) fn of_chat(model: &Model) -> Defaults {
         let metadata = model.layout().metadata.clone().map(|range| &model.storage().bytes()[range]);
@@ -159,6 +164,11 @@ impl Recommended {
 }
 
 impl SamplingArgs {
+    /// Whether each run is to have a seed of its own.
+    pub(crate) fn has_random_seed(&self) -> bool {
+        matches!(self.seed, Some(Seed::Random))
+    }
+
     /// What they mean for `model`, with `defaults` for what they do not say. Each call draws a random seed of its own.
     pub(crate) fn sampling(&self, model: &Model, defaults: &Defaults) -> Sampling {
         let mut logit_bias = self.logit_bias.clone();

@@ -28,6 +28,21 @@ impl Progress {
         self.start_with("{msg:11} {wide_bar} {pos:>7}/{len:7} tokens, {eta} left", step, tokens);
     }
 
+    /// Begins a long step over so many requests, of which some are done already.
+    pub fn start_requests(&self, step: &'static str, requests: u64, done: u64) {
+        let template = "{prefix:11} {wide_bar} {pos:>7}/{len:7} requests, {msg}, {eta} left";
+        self.start_with(template, step, requests);
+        self.bar.set_prefix(step);
+        self.bar.set_message("- tok/s");
+        self.bar.set_position(done);
+        self.bar.reset_eta();
+    }
+
+    /// Says something beside the bar.
+    pub fn say(&self, text: String) {
+        self.bar.set_message(text);
+    }
+
     fn start_with(&self, template: &str, step: &'static str, length: u64) {
         let style = ProgressStyle::with_template(template);
         self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

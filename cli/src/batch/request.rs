@@ -1,0 +1,285 @@
+//! A line of IN as a request: of our own form, or OpenAI's.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use smolrun::chat::ChatOptions;
+use smolrun::scheduler::Request;
+use smolrun::{GenerateOptions, Message, Model, PromptOptions, Sampling};
+
+/// What OpenAI's lines ask for.
+const CHAT_URL: &str = "/v1/chat/completions";
+const TEXT_URL: &str = "/v1/completions";
+
+/// Fields that change nothing here: a name for what the file names already, and what a service keeps of a request.
+const IGNORED: [&str; 8] = [
+    "model",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "stream_options",
+];
+
+/// Fields that may only say what happens anyway.
+const FIXED: [(&str, &[&str]); 9] = [
+    ("n", &["1"]),
+    ("best_of", &["1"]),
+    ("stream", &["false"]),
+    ("echo", &["false"]),
+    ("suffix", &["\"\""]),
+    ("response_format", &["{\"type\":\"text\"}"]),
+    ("modalities", &["[\"text\"]"]),
+    ("tool_choice", &["\"auto\""]),
+    ("parallel_tool_calls", &["true"]),
+];
+
+/// Why a line is no request: what its record says.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+impl Problem {
+    fn bad(message: impl Into<String>) -> Problem {
+        Problem { code: "bad_request", message: message.into() }
+    }
+
+    fn unsupported(message: impl Into<String>) -> Problem {
+        Problem { code: "unsupported", message: message.into() }
+    }
+}
+
+impl From<smolrun::Error> for Problem {
+    fn from(error: smolrun::Error) -> Problem {
+        Problem { code: error.code(), message: error.to_string() }
+    }
+}
+
+type Result<T> = std::result::Result<T, Problem>;
+
+/// What lines do not say themselves.
+pub(super) struct Defaults {
+    pub(super) max_tokens: usize,
+    pub(super) stop: Vec<String>,
+    /// Of a text to be continued.
+    pub(super) text: Sampling,
+    /// Of an answer.
+    pub(super) chat: Sampling,
+    /// The time that chat templates are told.
+    pub(super) now: SystemTime,
+}
+
+/// A line's object.
+pub(super) struct Object<'a> {
+    /// What its result is to be called.
+    pub(super) custom_id: Option<String>,
+    fields: Fields<'a>,
+}
+
+/// What an object says, by name; what was asked for is taken out.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Fields<'a>(#[serde(borrow)] BTreeMap<String, &'a RawValue>);
+
+impl<'a> Fields<'a> {
+    /// What is there under a name, unless it is null.
+    fn raw(&mut self, name: &str) -> Option<&'a RawValue> {
+        self.0.remove(name).filter(|value| value.get() != "null")
+    }
+
+    /// The value under a name; `expected` says what it should be.
+    fn take<T: DeserializeOwned>(&mut self, name: &str, expected: &str) -> Result<Option<T>> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let wrong = |_| Problem::bad(format!("{name}: expected {expected}, found {}", shortened(raw.get())));
+        serde_json::from_str(raw.get()).map(Some).map_err(wrong)
+    }
+
+    fn number<T: DeserializeOwned>(&mut self, name: &str, into: &mut T) -> Result<()> {
+        if let Some(number) = self.take(name, "a number")? {
+            *into = number;
+        }
+        Ok(())
+    }
+}
+
+/// The beginning of a text that may be long.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 60;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+impl<'a> Object<'a> {
+    /// Of a line's bytes.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Object<'a>> {
+        let wrong = |error: serde_json::Error| Problem::bad(format!("expected a JSON object: {error}"));
+        let mut fields: Fields<'_> = serde_json::from_slice(bytes).map_err(wrong)?;
+        let custom_id = fields.take("custom_id", "a string")?;
+        Ok(Object { custom_id, fields })
+    }
+
+    /// The request that it is; `seed` decides its draws if it says nothing of that.
+    pub(super) fn request(self, model: &Model, defaults: &Defaults, seed: u64) -> Result<Request> {
+        let mut fields = self.body()?;
+        check_fixed(&mut fields)?;
+        let (prompt, is_chat) = take_prompt(&mut fields, model, defaults)?;
+        let mut options = GenerateOptions::default().max_tokens(defaults.max_tokens);
+        options.stop = take_stop(&mut fields)?.unwrap_or_else(|| defaults.stop.clone());
+        let most = ["max_tokens", "max_completion_tokens"];
+        most.iter().try_for_each(|name| fields.number(name, &mut options.max_tokens))?;
+        let sampling = if is_chat { &defaults.chat } else { &defaults.text };
+        options.sampling = take_sampling(&mut fields, model, sampling.clone().seed(seed))?;
+        options.logprobs = take_logprobs(&mut fields)?;
+        let mut priority = 0;
+        fields.number("priority", &mut priority)?;
+        fields.0.retain(|name, _| !IGNORED.contains(&name.as_str()));
+        match fields.0.keys().next() {
+            None => Ok(Request::new(prompt, options).priority(priority)),
+            Some(name) => Err(Problem::unsupported(format!("{}: no such option here", shortened(name)))),
+        }
+    }
+
+    /// The fields that say what to generate: those of OpenAI's `body`, or its own.
+    fn body(self) -> Result<Fields<'a>> {
+        let mut fields = self.fields;
+        let Some(body) = fields.raw("body") else { return Ok(fields) };
+        let (method, url): (Option<String>, Option<String>) =
+            (fields.take("method", "a string")?, fields.take("url", "a string")?);
+        if method.is_some_and(|method| method != "POST") {
+            return Err(Problem::unsupported("method: expected POST"));
+        }
+        let wrong = |_| Problem::bad(format!("body: expected an object, found {}", shortened(body.get())));
+        let body: Fields<'a> = serde_json::from_str(body.get()).map_err(wrong)?;
+        let needed = match url.as_deref() {
+            None => None,
+            Some(CHAT_URL) => Some("messages"),
+            Some(TEXT_URL) => Some("prompt"),
+            Some(other) => {
+                let found = shortened(other);
+                return Err(Problem::unsupported(format!(
+                    "url: expected {CHAT_URL} or {TEXT_URL}, found {found}"
+                )));
+            }
+        };
+        if let Some(name) = needed.filter(|name| !body.0.contains_key(*name)) {
+            return Err(Problem::bad(format!("body: expected {name}, found none")));
+        }
+        match fields.0.keys().next() {
+            None => Ok(body),
+            Some(name) => Err(Problem::unsupported(format!("{}: not known beside a body", shortened(name)))),
+        }
+    }
+}
+
+fn check_fixed(fields: &mut Fields<'_>) -> Result<()> {
+    for (name, allowed) in FIXED {
+        let Some(raw) = fields.raw(name) else { continue };
+        let text: String = raw.get().chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        if !allowed.contains(&text.as_str()) {
+            let (expected, found) = (allowed.join(" or "), shortened(raw.get()));
+            return Err(Problem::unsupported(format!("{name}: expected {expected}, found {found}")));
+        }
+    }
+    Ok(())
+}
+
+/// A text, or its tokens.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Prompt {
+    Text(String),
+    Ids(Vec<u32>),
+}
+
+/// The tokens to continue, and whether they are a conversation.
+fn take_prompt(fields: &mut Fields<'_>, model: &Model, defaults: &Defaults) -> Result<(Vec<u32>, bool)> {
+    let prompt: Option<Prompt> = fields.take("prompt", "a string or an array of token ids")?;
+    let (messages, tools) = (fields.raw("messages"), fields.raw("tools"));
+    let max_tokens = model.config().max_position_embeddings;
+    match (prompt, messages) {
+        (Some(_), _) if tools.is_some() => Err(Problem::bad("tools: they need messages")),
+        (Some(Prompt::Text(text)), None) => {
+            let options = PromptOptions::default().max_tokens(max_tokens);
+            Ok((model.encode_prompt_with(&text, &options)?, false))
+        }
+        (Some(Prompt::Ids(ids)), None) => Ok((ids, false)),
+        (None, Some(messages)) => {
+            let messages = Message::list_from_json(messages.get())?;
+            let mut options = ChatOptions::default().now(defaults.now).max_tokens(max_tokens);
+            if let Some(tools) = tools {
+                options = options.tools(tools.get())?;
+            }
+            Ok((model.encode_chat_with(&messages, &options)?, true))
+        }
+        (Some(_), Some(_)) => Err(Problem::bad("expected a prompt or messages, found both")),
+        (None, None) => Err(Problem::bad("expected a prompt or messages, found neither")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Some(Vec<String>),
+}
+
+fn take_stop(fields: &mut Fields<'_>) -> Result<Option<Vec<String>>> {
+    let stop = fields.take("stop", "a string or an array of strings")?;
+    Ok(stop.map(|stop| match stop {
+        Stop::One(text) => vec![text],
+        Stop::Some(texts) => texts,
+    }))
+}
+
+fn take_sampling(fields: &mut Fields<'_>, model: &Model, mut sampling: Sampling) -> Result<Sampling> {
+    let to = &mut sampling;
+    fields.number("temperature", &mut to.temperature)?;
+    fields.number("top_k", &mut to.top_k)?;
+    fields.number("top_p", &mut to.top_p)?;
+    fields.number("min_p", &mut to.min_p)?;
+    fields.number("typical_p", &mut to.typical_p)?;
+    fields.number("repetition_penalty", &mut to.repetition_penalty)?;
+    fields.number("frequency_penalty", &mut to.frequency_penalty)?;
+    fields.number("presence_penalty", &mut to.presence_penalty)?;
+    fields.number("penalty_window", &mut to.penalty_window)?;
+    if let Some(seed) = fields.take::<serde_json::Number>("seed", "a whole number")? {
+        let whole = seed.as_u64().or_else(|| seed.as_i64().map(i64::cast_unsigned));
+        to.seed =
+            whole.ok_or_else(|| Problem::bad(format!("seed: expected a whole number, found {seed}")))?;
+    }
+    let bias = fields.take::<BTreeMap<u32, f32>>("logit_bias", "an object of numbers by token ids")?;
+    to.logit_bias.extend(bias.into_iter().flatten());
+    if fields.take("ignore_eos", "true or false")? == Some(true) {
+        to.logit_bias.extend(model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)));
+    }
+    Ok(sampling)
+}
+
+/// `logprobs` says how many alternatives, as for texts, or whether there are any, as for chats; then `top_logprobs`
+/// says how many.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WantsLogprobs {
+    Flag(bool),
+    Count(usize),
+}
+
+fn take_logprobs(fields: &mut Fields<'_>) -> Result<Option<usize>> {
+    let wants = fields.take("logprobs", "true, false or a number")?;
+    let top: Option<usize> = fields.take("top_logprobs", "a number")?;
+    match (wants, top) {
+        (Some(WantsLogprobs::Count(count)), _) => Ok(Some(count)),
+        (Some(WantsLogprobs::Flag(true)), top) => Ok(Some(top.unwrap_or(0))),
+        (None | Some(WantsLogprobs::Flag(false)), None | Some(0)) => Ok(None),
+        (_, Some(_)) => Err(Problem::bad("top_logprobs: they need logprobs, true")),
+    }
+}
