@@ -20,18 +20,28 @@ fn main() {
         .expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smol-benches --bench pace");
     let model = Model::open(path).expect("the blob opens");
     for streams in [1, 4, 16] {
-        let (usual, during, seconds) = gaps(&model, streams);
+        let Gaps { usual, during, after, seconds } = gaps(&model, streams);
         let median = percentile(&usual, 50);
         println!(
             "{streams} streams of 32 tokens and more, and a prompt of {PROMPT} tokens in {seconds:.1} s:"
         );
         show("usual gap", &usual, median);
         show("beside the prompt", &during, median);
+        show("usual, so much later", &after, median);
     }
 }
 
-/// The gaps between the tokens of streams, sorted, before and while a prompt comes in; and how long that takes.
-fn gaps(model: &Model, streams: usize) -> (Vec<Duration>, Vec<Duration>, f64) {
+/// The gaps between the tokens of streams, sorted.
+struct Gaps {
+    usual: Vec<Duration>,
+    /// While a prompt comes in, which takes so many seconds.
+    during: Vec<Duration>,
+    seconds: f64,
+    /// When it is gone: the streams have grown in the meantime.
+    after: Vec<Duration>,
+}
+
+fn gaps(model: &Model, streams: usize) -> Gaps {
     let engine = Engine::new(model, EngineOptions::default()).expect("the threads start");
     let options = SchedulerOptions::default().prefix_bytes(0);
     let mut scheduler = Scheduler::new(engine, options).expect("the options make sense");
@@ -71,9 +81,9 @@ fn gaps(model: &Model, streams: usize) -> (Vec<Duration>, Vec<Duration>, f64) {
         assert_eq!(ids.len(), streams, "each stream has a token in every pass");
     }
     let seconds = start.elapsed().as_secs_f64();
-    usual.sort_unstable();
-    during.sort_unstable();
-    (usual, during, seconds)
+    let mut after: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
+    [&mut usual, &mut during, &mut after].map(|gaps| gaps.sort_unstable());
+    Gaps { usual, during, seconds, after }
 }
 
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
@@ -85,5 +95,5 @@ fn show(name: &str, sorted: &[Duration], usual: Duration) {
         let gap = percentile(sorted, percent);
         format!("{:.1} ms ({:.2}x)", gap.as_secs_f64() * 1e3, gap.as_secs_f64() / usual.as_secs_f64())
     });
-    println!("  {name:<18} {:5} gaps: median {p50}, p90 {p90}, p99 {p99}, longest {most}", sorted.len());
+    println!("  {name:<20} {:5} gaps: median {p50}, p90 {p90}, p99 {p99}, longest {most}", sorted.len());
 }

@@ -49,6 +49,27 @@ fn json_has_the_fields_it_promises() {
 }
 
 #[test]
+fn sequences_are_measured_together() {
+    let args = ["bench", &blob(), "-p", "8", "-n", "4", "-r", "2", "--sequences", "1,5,200", "--json"];
+    let outcome = run("smolrun", &args);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let together = report["sequences"].as_array().unwrap();
+    assert_eq!(together.iter().map(|test| test["n"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 5, 200]);
+    for test in together {
+        let speed = |which: &str| test["tokens_per_second"][which].as_f64().unwrap();
+        assert!(0.0 < speed("min") && speed("min") <= speed("median") && speed("median") <= speed("max"));
+    }
+    for (sequences, problem) in
+        [("0", "expected a number from 1 to 256"), ("257", "1 to 256"), ("x", "1 to 256")]
+    {
+        let outcome = run("smolrun", &["bench", &blob(), "--sequences", sequences]);
+        assert_eq!(outcome.code, 2);
+        assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn what_is_not_asked_for_is_left_out() {
     let outcome = run("smolrun", &["bench", &blob(), "-p", "0", "-n", "4", "-r", "1"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);

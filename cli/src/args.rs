@@ -7,10 +7,10 @@ use clap_complete::Shell;
 use smolrun::engine::Engine;
 use smolrun::{KvDtype, Overflow};
 
-use crate::batch::Shard;
 use crate::cache::CacheCommand;
 use crate::model::{DtypeArgs, ModelArgs};
 use crate::sampling::SamplingArgs;
+use crate::shard::Shard;
 
 /// Runs a small language model from one mapped file.
 ///

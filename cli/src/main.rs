@@ -20,6 +20,7 @@ mod perplexity;
 mod prompt_cache;
 mod sampling;
 mod score;
+mod shard;
 mod shell;
 mod stats;
 

@@ -5,7 +5,6 @@ mod job;
 mod record;
 mod request;
 mod results;
-mod shard;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -24,7 +23,6 @@ use self::job::{Job, JobFile};
 use self::record::Answer;
 use self::request::{Defaults, Object, Problem};
 use self::results::Results;
-pub(crate) use self::shard::Shard;
 use crate::args::BatchArgs;
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;

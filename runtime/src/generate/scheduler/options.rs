@@ -34,7 +34,7 @@ impl Default for SchedulerOptions {
         SchedulerOptions {
             max_sequences: 64,
             max_rows: Engine::MAX_ROWS,
-            pace: 2.2,
+            pace: 2.0,
             kv_bytes: usize::MAX,
             prefix_bytes: 256 << 20,
             kv_dtype: None,
