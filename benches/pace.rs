@@ -82,7 +82,7 @@ fn gaps(model: &Model, streams: usize) -> Gaps {
     }
     let seconds = start.elapsed().as_secs_f64();
     let mut after: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
-    [&mut usual, &mut during, &mut after].map(|gaps| gaps.sort_unstable());
+    [&mut usual, &mut during, &mut after].into_iter().for_each(|gaps| gaps.sort_unstable());
     Gaps { usual, during, seconds, after }
 }
 
