@@ -19,8 +19,8 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// The numbers, from 1 up, of its lines of so many: the results of all shards, one after the other, are those of the
-    /// whole.
+    /// The numbers, from 1 up, of its lines of so many: the results of all shards, one after the other, are those of
+    /// the whole.
     pub(crate) fn lines(self, lines: u64) -> Range<u64> {
         let at = |index: u64| (u128::from(lines) * u128::from(index) / u128::from(self.count)) as u64;
         at(self.index - 1) + 1..at(self.index) + 1

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 
-/// One generation's choices: it chooses each token by the logits before it, makes its text, and knows why it is the last.
+/// One generation's choices: it chooses each token by the logits before it, makes its text, and knows why it is the
+/// last.
 ///
 /// Whoever has it runs the model, be it for this generation alone or for many at once.
 pub(super) struct TokenStream {

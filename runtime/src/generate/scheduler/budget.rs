@@ -1,5 +1,5 @@
-//! How many rows of prompts a pass takes beside the streams that wait for their next token. It knows no clock, so that the
-//! same requests make the same passes.
+//! How many rows of prompts a pass takes beside the streams that wait for their next token. It knows no clock, so that
+//! the same requests make the same passes.
 
 use crate::format::Config;
 

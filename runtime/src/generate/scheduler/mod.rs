@@ -24,8 +24,8 @@ const PASSES_PER_PRIORITY: i64 = 64;
 /// Requests in, tokens out: it decides whose tokens make the next pass of its engine.
 ///
 /// Requests join and leave between passes. Each pass takes one token of every stream that waits for its next one, and
-/// beside these as much of the prompts that still come in as [`SchedulerOptions::pace`] allows. Prompts take turns, and a
-/// part that another one has computed is shared ([`SchedulerOptions::prefix_bytes`]).
+/// beside these as much of the prompts that still come in as [`SchedulerOptions::pace`] allows. Prompts take turns, and
+/// a part that another one has computed is shared ([`SchedulerOptions::prefix_bytes`]).
 ///
 /// **What a request generates does not depend on the others**: its tokens are those that a
 /// [`Session`](crate::Session) of its own would give, to the last bit of every log-probability. The same requests, made
@@ -92,7 +92,8 @@ struct Waiting {
 
 impl Scheduler {
     /// A scheduler without requests, or an error where an option makes no sense. The engine must not be a
-    /// [`fast`](crate::engine::EngineOptions#structfield.fast) one: what it computes would depend on how a prompt is split.
+    /// [`fast`](crate::engine::EngineOptions#structfield.fast) one: what it computes would depend on how a prompt is
+    /// split.
     pub fn new(engine: Engine, options: SchedulerOptions) -> Result<Scheduler> {
         options.check()?;
         if engine.fast().unit().is_some() {
@@ -124,8 +125,8 @@ impl Scheduler {
         &self.engine
     }
 
-    /// Takes a request in, which the next [`Scheduler::step`] may begin with. An error if it can never run: its prompt or
-    /// options make no sense, or it is too large for the model's context or for [`SchedulerOptions::kv_bytes`].
+    /// Takes a request in, which the next [`Scheduler::step`] may begin with. An error if it can never run: its prompt
+    /// or options make no sense, or it is too large for the model's context or for [`SchedulerOptions::kv_bytes`].
     pub fn submit(&mut self, request: Request) -> Result<RequestId> {
         TokenStream::check(self.engine.model(), &request.options)?;
         let (sequence, config) = (self.new_sequence()?, self.engine.model().config());
@@ -170,8 +171,8 @@ impl Scheduler {
 
     /// Runs one pass, if there is anything to run, and tells `each` of every request to which something happened.
     ///
-    /// An error is one of the pass as a whole, such as too little memory; then no request has changed. What is wrong with
-    /// one request alone is an [`Event::Failed`] of that one.
+    /// An error is one of the pass as a whole, such as too little memory; then no request has changed. What is wrong
+    /// with one request alone is an [`Event::Failed`] of that one.
     pub fn step(&mut self, mut each: impl FnMut(RequestId, Event)) -> Result<()> {
         self.drop_cancelled(&mut each);
         self.admit(&mut each);
@@ -204,8 +205,8 @@ impl Scheduler {
         });
     }
 
-    /// Gives sequences to those that wait, in their order, as long as there is room: nobody overtakes one that needs more
-    /// of it.
+    /// Gives sequences to those that wait, in their order, as long as there is room: nobody overtakes one that needs
+    /// more of it.
     fn admit(&mut self, each: &mut impl FnMut(RequestId, Event)) {
         while self.running.len() < self.options.max_sequences
             && let Some(first) = self.waiting.first_entry()

@@ -28,8 +28,8 @@ pub struct SchedulerOptions {
 }
 
 impl Default for SchedulerOptions {
-    /// 64 requests, about twice the usual time for a token while a prompt comes in, any number of bytes for requests, and
-    /// 256 MB for what prompts share.
+    /// 64 requests, about twice the usual time for a token while a prompt comes in, any number of bytes for requests,
+    /// and 256 MB for what prompts share.
     fn default() -> SchedulerOptions {
         SchedulerOptions {
             max_sequences: 64,

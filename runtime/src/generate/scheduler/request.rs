@@ -13,8 +13,8 @@ pub struct Request {
     /// What to generate. A [`CancelToken`](crate::CancelToken) in them ends this request within one pass: with its next
     /// token, or without one while it waits or its prompt comes in.
     pub options: GenerateOptions,
-    /// Higher goes first: each 1 counts as if the request had waited 64 passes longer. So nothing waits for ever, however
-    /// much comes that has a higher one.
+    /// Higher goes first: each 1 counts as if the request had waited 64 passes longer. So nothing waits for ever,
+    /// however much comes that has a higher one.
     pub priority: i8,
 }
 

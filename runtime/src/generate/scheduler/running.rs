@@ -43,8 +43,8 @@ impl Running {
         (self.prompt.len() - self.fed).min(self.sequence.room())
     }
 
-    /// Whether `other`, whose rows are in the next pass, computes what this prompt needs next: it begins alike, and more of it
-    /// will be in the prefix cache, in whole blocks of `block` positions, than this sequence has.
+    /// Whether `other`, whose rows are in the next pass, computes what this prompt needs next: it begins alike, and
+    /// more of it will be in the prefix cache, in whole blocks of `block` positions, than this sequence has.
     pub(super) fn could_follow(&self, other: &Running, block: usize) -> bool {
         let end = other.fed + other.rows;
         if !other.is_prompt() || end <= self.fed {
