@@ -14,7 +14,7 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
-    /// The [`CancelToken`] was used.
+    /// The [`CancelToken`](crate::CancelToken) was used.
     Cancelled,
 }
 
