@@ -24,7 +24,8 @@ readonly skipped=(
     smolconv_refuses_a_hostile_template kernels_keep_their_sums_in_registers too_little_memory_is_an_error_in_words
     a_calibrated_blob_expects_more a_full_disk_is_one_line_and_leaves_nothing json_has_the_fields_it_promises
     inside_a_block_of_the_cache_allocate_nothing a_generated_token_allocates_its_text_alone
-    a_prompt_of_a_known_size_allocates_nothing pieces_of_fewer_than_32_tokens_are_exact
+    a_prompt_of_a_known_size_allocates_nothing pieces_of_fewer_than_32_tokens_are_exact a_batch_that_is_killed
+    an_interrupt_ends_it_and_the_same_command
 )
 
 need_component llvm-tools
