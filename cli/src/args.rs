@@ -200,10 +200,10 @@ Examples:
   smolrun batch smol.bin requests.jsonl -o results.2.jsonl --shard 2/4
   cat results.1.jsonl results.2.jsonl results.3.jsonl results.4.jsonl > results.jsonl
 
-Of a request:
-  custom_id              A text, which its result has, too
-  prompt                 A text to continue, or an array of token ids; or
-  messages               a conversation, which the chat template renders; tools beside it
+Fields of a request, which needs either prompt or messages:
+  prompt                 A text to continue, or an array of token ids
+  messages, tools        A conversation, which the chat template renders, and the tools it may call
+  custom_id              A text that the result repeats
   max_tokens             Most tokens to generate; also max_completion_tokens
   stop                   A text, or an array of texts, that ends the answer
   temperature, top_p, top_k, min_p, typical_p, repetition_penalty, frequency_penalty, presence_penalty,
@@ -211,9 +211,10 @@ Of a request:
                          As the options of the same names
   logprobs, top_logprobs As in OpenAI's API
   priority               From -128 to 127; higher goes first
+  model, user, metadata, store, service_tier, safety_identifier, prompt_cache_key, stream_options
+                         Ignored: they do not change the answer
 
-Options that the model's name and a service's accounts need (model, user, metadata, store) are passed over. Those that
-would change the answer and are not known are errors of their line.")]
+Any other field makes the line's result an error, unless it asks for what happens anyway (n 1, stream false).")]
 pub(crate) struct BatchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,

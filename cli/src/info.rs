@@ -9,7 +9,7 @@ use smolrun::format::Layout;
 use smolrun::{Kernels, KvDtype, Model};
 
 use crate::model::ModelArgs;
-use crate::output::Output;
+use crate::output::{Output, hex};
 
 #[derive(Serialize)]
 struct Info {
@@ -80,7 +80,7 @@ impl ModelInfo {
         let header = &layout.header;
         Ok(ModelInfo {
             format: format!("{}.{}", header.version_major, header.version_minor),
-            directory_sha256: header.directory_sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+            directory_sha256: hex(&header.directory_sha256),
             parameters: layout.parameters(),
             dtype: dtypes(layout),
             num_hidden_layers: config.num_hidden_layers,

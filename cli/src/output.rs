@@ -41,8 +41,18 @@ impl Output {
 
     /// Writes `value` as JSON in a line of its own, at once. It is harmless to a terminal, and the same for everybody.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Box<dyn Error>> {
-        let json = serde_json::to_string(value)?;
-        writeln!(self.stdout, "{}", escape_json(&json))?;
+        writeln!(self.stdout, "{}", json_line(value)?)?;
         Ok(self.stdout.flush()?)
     }
+}
+
+/// `value` as JSON in one line that is harmless to a terminal.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    Ok(escape_json(&json).into_owned())
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

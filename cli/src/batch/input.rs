@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::output::hex;
+
 /// Longest line that is read: far more than any context holds.
 pub(super) const MAX_LINE: usize = 16 << 20;
 
@@ -54,8 +56,7 @@ impl Survey {
             let len = bytes.len();
             reader.consume(len);
         }
-        let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Survey { lines: lines + u64::from(last != b'\n'), sha256 })
+        Ok(Survey { lines: lines + u64::from(last != b'\n'), sha256: hex(&hash.finalize()) })
     }
 }
 

@@ -26,7 +26,7 @@ use self::results::Results;
 use crate::args::BatchArgs;
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;
-use crate::output::tell;
+use crate::output::{hex, tell};
 use crate::sampling;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -114,10 +114,9 @@ fn scheduler(args: &BatchArgs, model: &Model) -> Result<Scheduler> {
 
 /// All that the results depend on.
 fn job(args: &BatchArgs, model: &Model, survey: &Survey, sampling: [&Sampling; 2]) -> Job {
-    let blob = model.layout().header.directory_sha256;
     Job {
         version: env!("CARGO_PKG_VERSION").into(),
-        blob: blob.iter().map(|byte| format!("{byte:02x}")).collect(),
+        blob: hex(&model.layout().header.directory_sha256),
         input: survey.sha256.clone(),
         shard: args.shard.to_string(),
         order: if args.unordered { "finished" } else { "input" }.into(),

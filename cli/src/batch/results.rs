@@ -6,7 +6,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use smolconv::terminal::escape_json;
+
+use crate::output::json_line;
 
 /// Results that may wait for one that comes before them.
 const MOST_WAITING: usize = 4096;
@@ -85,8 +86,7 @@ impl Results {
 
     /// Takes the result of a line that was begun.
     pub(super) fn put(&mut self, line: u64, record: &impl Serialize) -> Result<(), String> {
-        let json = serde_json::to_string(record).map_err(|error| format!("line {line}: {error}"))?;
-        let json = escape_json(&json).into_owned();
+        let json = json_line(record).map_err(|error| format!("line {line}: {error}"))?;
         if !self.is_ordered {
             self.append(&json);
             return Ok(());

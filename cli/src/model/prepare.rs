@@ -16,7 +16,7 @@ use super::entry::{Cache, END, touch};
 use super::record::Record;
 use super::{Blob, Result, name};
 use crate::interrupt;
-use crate::output::tell;
+use crate::output::{hex, tell};
 
 /// Hexadecimal digits of a hash in a name.
 const DIGITS: usize = 24;
@@ -191,7 +191,7 @@ fn hasher() -> Sha256 {
 }
 
 fn digits(hasher: Sha256) -> String {
-    let hash = hasher.finalize();
-    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits[..DIGITS].to_owned()
+    let mut digits = hex(&hasher.finalize());
+    digits.truncate(DIGITS);
+    digits
 }

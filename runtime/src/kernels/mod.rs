@@ -35,6 +35,7 @@ pub(crate) use self::bf16_unit::Bf16Unit;
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
+use self::isa::prefetch;
 use self::isa::scalar::Scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use self::isa::simd128;
@@ -208,9 +209,9 @@ impl Kernels {
     pub(crate) fn prefetch(self, w: Panels<'_>) {
         for panel in (0..w.count()).map(|first| w.slice(first, 1)) {
             match panel.data {
-                Elements::F32(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
-                Elements::F16(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
-                Elements::I8(w) => isa::prefetch::prefetch(bytemuck::cast_slice(w)),
+                Elements::F32(w) => prefetch::beginning(bytemuck::cast_slice(w)),
+                Elements::F16(w) => prefetch::beginning(bytemuck::cast_slice(w)),
+                Elements::I8(w) => prefetch::beginning(bytemuck::cast_slice(w)),
                 Elements::Bf16(_) | Elements::Quantized(_) => {} // long enough to be seen coming
             }
         }

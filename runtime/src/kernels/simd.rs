@@ -2,6 +2,7 @@
 
 use super::LANES;
 use super::half::{Bf16Pair, F16};
+use super::isa::prefetch;
 use super::quantized::{ActivationBlock, Encoding, Group};
 
 /// An operation with its operands, defined once for all instruction sets.
@@ -39,10 +40,6 @@ impl<S: Integers, O: Op> RunOn<S> for O {
     }
 }
 
-/// How far ahead of what is multiplied memory is read: less comes too late, more is thrown out before it is used.
-#[cfg(target_arch = "x86_64")]
-pub(super) const PREFETCH_BYTES: usize = 2048;
-
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
@@ -57,10 +54,17 @@ pub(crate) trait Simd: Copy {
     const WIDENS: bool;
     /// Panels that one row reads side by side: several streams keep the memory busy.
     const STREAMS: usize;
+    /// How many bytes ahead of what is multiplied memory is asked for, where processors foresee too little: less comes
+    /// too late, more is thrown out before it is used.
+    const READ_AHEAD: usize = 0;
 
-    /// Has the processor read what lies some way behind `from`, if it is one that foresees too little.
+    /// Starts to fetch what lies [`Simd::READ_AHEAD`] bytes behind `from`.
     #[inline(always)]
-    fn prefetch_behind<T>(self, _from: &T) {}
+    fn read_ahead<T>(self, from: &T) {
+        if Self::READ_AHEAD > 0 {
+            prefetch::address(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD));
+        }
+    }
     fn zero(self) -> Self::Lanes;
     fn load(self, from: &[f32; LANES]) -> Self::Lanes;
     /// Of the first input, and of the second.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -333,12 +334,10 @@ impl Engine {
 impl Engine {
     /// Appends `tokens`, any number of them, and returns the last one's logits, `[vocab_size]`.
     pub(crate) fn feed(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<&[f32]> {
-        sequence.check(self.model.config(), tokens)?;
-        let mut rest = tokens;
-        while !rest.is_empty() {
-            let tokens = next_pass(sequence, &mut rest);
-            self.pass(&mut [Rows { sequence, tokens, wants_logits: rest.is_empty() }])?;
-        }
+        self.in_passes(sequence, tokens, |engine, sequence, now| {
+            let wants_logits = now.end == tokens.len();
+            Ok(engine.pass(&mut [Rows { sequence, tokens: &tokens[now], wants_logits }])?)
+        })?;
         Ok(self.logits(0))
     }
 
@@ -349,20 +348,16 @@ impl Engine {
         tokens: &[u32],
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<()> {
-        sequence.check(self.model.config(), tokens)?;
-        let (mut rest, mut done) = (tokens, 0);
-        while !rest.is_empty() {
-            let tokens = next_pass(sequence, &mut rest);
-            self.pass(&mut [Rows { sequence, tokens, wants_logits: false }])?;
-            for first in (0..tokens.len()).step_by(LOGITS_ROWS) {
-                let count = LOGITS_ROWS.min(tokens.len() - first);
-                self.reserve_logits(count)?;
-                self.compute_logits(tokens.len(), first..first + count, count);
-                (0..count).for_each(|row| each(done + first + row, self.logits_row(row)));
+        self.in_passes(sequence, tokens, |engine, sequence, now| {
+            engine.pass(&mut [Rows { sequence, tokens: &tokens[now.clone()], wants_logits: false }])?;
+            for first in (0..now.len()).step_by(LOGITS_ROWS) {
+                let count = LOGITS_ROWS.min(now.len() - first);
+                engine.reserve_logits(count)?;
+                engine.compute_logits(now.len(), first..first + count, count);
+                (0..count).for_each(|row| each(now.start + first + row, engine.logits_row(row)));
             }
-            done += tokens.len();
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Appends `tokens` and shows `see` what every matrix is multiplied with.
@@ -372,15 +367,12 @@ impl Engine {
         tokens: &[u32],
         see: &mut Observer,
     ) -> Result<()> {
-        sequence.check(self.model.config(), tokens)?;
-        let mut rest = tokens;
-        while !rest.is_empty() {
-            let tokens = next_pass(sequence, &mut rest);
-            self.pass_observed(&mut [Rows { sequence, tokens, wants_logits: false }], see)?;
-            let panels = self.last_hidden();
-            see(Activations { kind: Kind::LmHead, layer: None, rows: tokens.len(), panels });
-        }
-        Ok(())
+        self.in_passes(sequence, tokens, |engine, sequence, now| {
+            let rows = now.len();
+            engine.pass_observed(&mut [Rows { sequence, tokens: &tokens[now], wants_logits: false }], see)?;
+            see(Activations { kind: Kind::LmHead, layer: None, rows, panels: engine.last_hidden() });
+            Ok(())
+        })
     }
 
     /// Appends `tokens` and calls `each` with every one's index and last hidden state, `[hidden_size]`.
@@ -390,20 +382,33 @@ impl Engine {
         tokens: &[u32],
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<()> {
-        sequence.check(self.model.config(), tokens)?;
         let hidden_size = self.model.config().hidden_size;
-        let (mut rest, mut done) = (tokens, 0);
-        while !rest.is_empty() {
-            let tokens = next_pass(sequence, &mut rest);
-            self.pass(&mut [Rows { sequence, tokens, wants_logits: false }])?;
-            self.last_hidden();
-            let s = &mut self.scratch;
+        self.in_passes(sequence, tokens, |engine, sequence, now| {
+            engine.pass(&mut [Rows { sequence, tokens: &tokens[now.clone()], wants_logits: false }])?;
+            engine.last_hidden();
+            let s = &mut engine.scratch;
             s.picked.resize(padded(hidden_size))?;
-            for row in 0..tokens.len() {
-                copy_row(&s.normed, tokens.len(), row, &mut s.picked, 1, 0);
-                each(done + row, &s.picked[..hidden_size]);
+            for row in 0..now.len() {
+                copy_row(&s.normed, now.len(), row, &mut s.picked, 1, 0);
+                each(now.start + row, &s.picked[..hidden_size]);
             }
-            done += tokens.len();
+            Ok(())
+        })
+    }
+
+    /// Has `pass` append `tokens` in as few passes as they take: it gets those of each as a range of `tokens`.
+    fn in_passes(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        mut pass: impl FnMut(&mut Engine, &mut Sequence, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        sequence.check(self.model.config(), tokens)?;
+        let mut start = 0;
+        while start < tokens.len() {
+            let end = tokens.len().min(start + Self::MAX_ROWS.min(sequence.room()));
+            pass(self, sequence, start..end)?;
+            start = end;
         }
         Ok(())
     }
@@ -435,13 +440,6 @@ impl fmt::Debug for Engine {
             .field("kernels", &self.kernels())
             .finish_non_exhaustive()
     }
-}
-
-/// Splits off of `tokens` what the next pass can take.
-fn next_pass<'a>(sequence: &Sequence, tokens: &mut &'a [u32]) -> &'a [u32] {
-    let (now, later) = tokens.split_at(tokens.len().min(Engine::MAX_ROWS).min(sequence.room()));
-    *tokens = later;
-    now
 }
 
 /// What the file of a sequence has to agree with.

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
-use crate::kernels::simd::{Bytes, Integers, PREFETCH_BYTES, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -31,19 +31,12 @@ impl Simd for Avx2 {
     const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
+    const READ_AHEAD: usize = 2048;
 
     #[inline(always)]
     fn zero(self) -> [__m256; 2] {
         // SAFETY: see above.
         unsafe { [_mm256_setzero_ps(); 2] }
-    }
-
-    #[inline(always)]
-    fn prefetch_behind<T>(self, from: &T) {
-        // SAFETY: see above; it changes nothing, wherever it points.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast::<i8>().wrapping_add(PREFETCH_BYTES))
-        }
     }
 
     #[inline(always)]

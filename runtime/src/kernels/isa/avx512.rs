@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
-use crate::kernels::simd::{Bytes, Integers, PREFETCH_BYTES, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
 /// four bytes, which multiply two parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
@@ -32,13 +32,6 @@ impl Avx512<true> {
     /// The same without VNNI.
     pub(in crate::kernels) fn plain(self) -> Avx512<false> {
         Avx512(())
-    }
-
-    /// Has the processor read what will be needed soon.
-    #[inline(always)]
-    pub(in crate::kernels) fn prefetch(self, bytes: &Group) {
-        // SAFETY: see below; it changes nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
@@ -110,19 +103,12 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const REGISTER_TILE: RegisterTile = RegisterTile::Rows12Panels2;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
+    const READ_AHEAD: usize = 2048;
 
     #[inline(always)]
     fn zero(self) -> __m512 {
         // SAFETY: see above.
         unsafe { _mm512_setzero_ps() }
-    }
-
-    #[inline(always)]
-    fn prefetch_behind<T>(self, from: &T) {
-        // SAFETY: see above; it changes nothing, wherever it points.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast::<i8>().wrapping_add(PREFETCH_BYTES))
-        }
     }
 
     #[inline(always)]

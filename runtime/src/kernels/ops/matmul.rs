@@ -219,9 +219,7 @@ impl<S: Simd> FloatProduct<'_, S> {
             let panels = panels.map(|panel| &panel[step * LANES / E::INPUTS..][..LANES / E::INPUTS]);
             if rows == R {
                 // Weights that are used once are waited for.
-                panels
-                    .iter()
-                    .for_each(|panel| panel.iter().for_each(|weights| simd.prefetch_behind(weights)));
+                panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
             }
             for i in 0..LANES / E::INPUTS {
                 self.multiply_add::<E, R, P>(panels, x, i, &mut sums);

@@ -10,6 +10,7 @@ use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::isa::amx::{Registers, Sums};
 use crate::kernels::isa::avx512::Avx512;
+use crate::kernels::isa::prefetch;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
@@ -66,7 +67,7 @@ impl QuantizedProduct<'_, Avx512<true>> {
     fn prefetch(&self, codes: [&[Group]; 2], first: usize, count: usize) {
         for codes in codes {
             for group in codes.iter().skip(first).take(count) {
-                self.simd.prefetch(group);
+                prefetch::address(group);
             }
         }
     }

@@ -358,7 +358,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     fn read_ahead<C: Codes, const W: usize>(&self, panels: &[QuantizedPanel<'_>; W], block: usize) {
         unrolled!(w < W of 2 => {
             let codes = &panels[w].codes[block * C::BITS..][..C::BITS];
-            codes.iter().for_each(|group| self.simd.prefetch_behind(group));
+            codes.iter().for_each(|group| self.simd.read_ahead(group));
         });
     }
 
