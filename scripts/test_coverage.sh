@@ -26,6 +26,8 @@ readonly skipped=(
     inside_a_block_of_the_cache_allocate_nothing a_generated_token_allocates_its_text_alone
     a_prompt_of_a_known_size_allocates_nothing pieces_of_fewer_than_32_tokens_are_exact a_batch_that_is_killed
     an_interrupt_ends_it_and_the_same_command have_their_bits_in_any_batch
+    each_request_gets_what_it_would_get_alone so_does_each_of_a_quantized_model nobody_waits_for_ever
+    a_common_beginning_is_computed_and_kept_once
 )
 
 need_component llvm-tools

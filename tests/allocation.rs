@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use smol_tests::common::counting::alone;
-use smol_tests::common::{TALES, blob_of, scattered_tokens};
+use smol_tests::common::{REAL, TALES, blob_of, scattered_tokens};
 use smolrun::engine::{Engine, EngineOptions, Rows, Sequence};
 use smolrun::format::Dtype;
 use smolrun::scheduler::{Event, Request, Scheduler, SchedulerOptions};
@@ -244,5 +244,39 @@ fn a_running_batch_allocates_what_it_hands_out() {
             }
             assert!(checked > 150);
         }
+    }
+}
+
+/// Memory of this process that no file backs, in bytes.
+#[cfg(target_os = "linux")]
+fn anonymous_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
+fn smollm2_135m_has_64_sequences_of_100_tokens_in_6_mb_each() {
+    let _alone = alone();
+    let model = Model::open(blob_of(REAL, Dtype::F32)).unwrap();
+    let tokens = scattered_tokens(&model, 100);
+    for (kv_dtype, most) in [(KvDtype::F32, 64 * 6_000_000), (KvDtype::F16, 64 * 3_000_000)] {
+        let before = anonymous_memory();
+        let mut engine = Engine::new(&model, EngineOptions::default()).unwrap();
+        let sequence = |_| {
+            let mut sequence = engine.sequence(Some(kv_dtype), Overflow::Stop).unwrap();
+            engine
+                .pass(&mut [Rows { sequence: &mut sequence, tokens: &tokens, wants_logits: true }])
+                .unwrap();
+            sequence
+        };
+        let sequences: Vec<_> = (0..64).map(sequence).collect();
+        let (bytes, grown) =
+            (sequences.iter().map(Sequence::kv_bytes).sum::<usize>(), anonymous_memory() - before);
+        eprintln!("{kv_dtype:?}: {bytes} bytes of keys and values, {grown} of memory");
+        assert!(bytes <= most, "{kv_dtype:?}: {bytes} bytes");
+        assert!(grown <= most as u64 + 32_000_000, "{kv_dtype:?}: {grown} bytes, with scratch");
     }
 }

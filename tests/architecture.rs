@@ -9,14 +9,13 @@ use smol_tests::common::{TempDir, repository};
 use crate::import_graph::{Module, imports};
 
 /// The only files with `unsafe`.
-const UNSAFE: [&str; 11] = [
+const UNSAFE: [&str; 10] = [
     "runtime/src/exec/pool.rs",
     "runtime/src/kernels/isa/amx.rs",
     "runtime/src/kernels/isa/avx2.rs",
     "runtime/src/kernels/isa/avx512.rs",
     "runtime/src/kernels/isa/avx512_bf16.rs",
     "runtime/src/kernels/isa/neon.rs",
-    "runtime/src/kernels/isa/prefetch.rs",
     "runtime/src/kernels/isa/simd128.rs",
     "runtime/src/kernels/simd.rs",
     "runtime/src/storage/aligned.rs",

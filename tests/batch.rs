@@ -369,6 +369,7 @@ fn another_batch_s_results_are_not_touched() {
     refused(&["--shard", "1/2"], "--shard is not the same");
     refused(&["--unordered"], "--unordered is not the same");
     refused(&["--kv", "f16"], "--kv is not the same");
+    refused(&["--kv-memory", "1000"], "--kv-memory is not the same");
     let input = fs::read(batch.input()).unwrap();
     fs::write(batch.input(), &input[1..]).unwrap();
     refused(&[], "IN is not the same");

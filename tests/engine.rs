@@ -376,32 +376,6 @@ fn a_short_sequence_takes_memory_for_the_blocks_it_reaches() {
     }
 }
 
-/// Memory of this process that no file backs, in bytes.
-#[cfg(target_os = "linux")]
-fn anonymous_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-#[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
-fn smollm2_135m_has_64_sequences_of_100_tokens_in_6_mb_each() {
-    let model = Model::open(blob_of(REAL, Dtype::F32)).unwrap();
-    let tokens = scattered_tokens(&model, 100);
-    for (kv_dtype, most) in [(KvDtype::F32, 64 * 6_000_000), (KvDtype::F16, 64 * 3_000_000)] {
-        let before = anonymous_memory();
-        let mut engine = Engine::new(&model, EngineOptions::default()).unwrap();
-        let sequences: Vec<_> = (0..64).map(|_| sequence_of(&mut engine, kv_dtype, &tokens)).collect();
-        let (bytes, grown) =
-            (sequences.iter().map(Sequence::kv_bytes).sum::<usize>(), anonymous_memory() - before);
-        eprintln!("{kv_dtype:?}: {bytes} bytes of keys and values, {grown} of memory");
-        assert!(bytes <= most, "{kv_dtype:?}: {bytes} bytes");
-        assert!(grown <= most as u64 + 32_000_000, "{kv_dtype:?}: {grown} bytes, with scratch");
-    }
-}
-
 /// A corner of what the tests above do, with the real model.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]

@@ -24,6 +24,8 @@ pub(super) struct Job {
     pub(super) order: String,
     /// How keys and values are kept.
     pub(super) kv: String,
+    /// What `--kv-memory` allows: a request that can never fit has an error as its result.
+    pub(super) kv_memory: String,
     /// What is generated where lines say nothing.
     pub(super) defaults: String,
     /// What chat templates are told of the time: seconds since 1970. A batch that goes on keeps that of its start.
@@ -51,6 +53,7 @@ impl Job {
             ("--shard", &self.shard, &other.shard),
             ("--unordered", &self.order, &other.order),
             ("--kv", &self.kv, &other.kv),
+            ("--kv-memory", &self.kv_memory, &other.kv_memory),
             ("what lines get that do not say it themselves", &self.defaults, &other.defaults),
         ];
         fields.into_iter().find(|(_, ours, theirs)| ours != theirs).map(|(name, ..)| name)

@@ -121,6 +121,7 @@ fn job(args: &BatchArgs, model: &Model, survey: &Survey, sampling: [&Sampling; 2
         shard: args.shard.to_string(),
         order: if args.unordered { "finished" } else { "input" }.into(),
         kv: args.kv.map_or("default".into(), |kv| KvDtype::from(kv).name().into()),
+        kv_memory: args.kv_memory.map_or("no limit".into(), |megabytes| megabytes.to_string()),
         defaults: format!("{:?}", (args.answer.max_tokens(), &args.answer.stop, sampling)),
         started: Job::now(),
     }

@@ -19,9 +19,10 @@ pub(crate) struct Scratch {
     pub normed: Buffer,
     /// `qkv_rows`
     pub qkv: Buffer,
-    /// One token's rotated queries, `[kv head][head_dim/16][heads_per_kv][16]`.
+    /// Rotated queries of a query tile that threads share, then its mixed values,
+    /// `[kv head][head_dim/16][heads_per_kv][tokens][16]`.
     pub queries: Buffer,
-    /// One token's scores, then probabilities, `[kv head][positions/16][heads_per_kv][16]`.
+    /// Its scores, then probabilities, `[kv head][positions/16][heads_per_kv][tokens][16]`.
     pub scores: Buffer,
     /// Values weighted by the probabilities, `[kv head][query tile][head_dim/16][heads_per_kv][its tokens][16]`.
     pub mixed: Buffer,

@@ -35,7 +35,6 @@ pub(crate) use self::bf16_unit::Bf16Unit;
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
-use self::isa::prefetch;
 use self::isa::scalar::Scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use self::isa::simd128;
@@ -49,7 +48,7 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBlock, Quantized, activation_blocks};
-use self::simd::{Op, RunOn};
+use self::simd::{Op, RunOn, prefetch};
 pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
 
@@ -209,9 +208,9 @@ impl Kernels {
     pub(crate) fn prefetch(self, w: Panels<'_>) {
         for panel in (0..w.count()).map(|first| w.slice(first, 1)) {
             match panel.data {
-                Elements::F32(w) => prefetch::beginning(bytemuck::cast_slice(w)),
-                Elements::F16(w) => prefetch::beginning(bytemuck::cast_slice(w)),
-                Elements::I8(w) => prefetch::beginning(bytemuck::cast_slice(w)),
+                Elements::F32(w) => prefetch_beginning(w),
+                Elements::F16(w) => prefetch_beginning(w),
+                Elements::I8(w) => prefetch_beginning(w),
                 Elements::Bf16(_) | Elements::Quantized(_) => {} // long enough to be seen coming
             }
         }
@@ -282,4 +281,12 @@ impl Kernels {
 
     /// Operations of an iteration of [`Kernels::multiply_adds`]; a multiply-add is two.
     pub(crate) const ITERATION: usize = 2 * ops::SUMS * LANES;
+}
+
+/// Starts to fetch the beginning of `elements`: by its end the processor sees that lines follow one another.
+fn prefetch_beginning<T>(elements: &[T]) {
+    const BYTES: usize = 2048;
+    const LINE: usize = 64;
+    let lines = elements.chunks(LINE / size_of::<T>()).take(BYTES / LINE);
+    lines.for_each(|line| prefetch(line.as_ptr()));
 }

@@ -2,7 +2,6 @@
 
 use super::LANES;
 use super::half::{Bf16Pair, F16};
-use super::isa::prefetch;
 use super::quantized::{ActivationBlock, Encoding, Group};
 
 /// An operation with its operands, defined once for all instruction sets.
@@ -40,6 +39,19 @@ impl<S: Integers, O: Op> RunOn<S> for O {
     }
 }
 
+/// Starts to fetch the line of memory that holds an address, which may be anyone's: it changes speed and nothing else.
+#[inline(always)]
+pub(super) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program sees, and faults at no address; every x86-64 processor has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
@@ -62,7 +74,7 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn read_ahead<T>(self, from: &T) {
         if Self::READ_AHEAD > 0 {
-            prefetch::address(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD));
+            prefetch(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD));
         }
     }
     fn zero(self) -> Self::Lanes;

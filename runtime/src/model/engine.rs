@@ -11,7 +11,7 @@ use std::thread::available_parallelism;
 
 use super::Model;
 use super::activations::{Activations, Observer};
-use super::attention::{Attention, QueryTiles, resize_for_one};
+use super::attention::{Attention, QueryTiles};
 use super::batch::{PassError, Rows};
 use super::rope::Rope;
 use crate::error::{Error, Result};
@@ -274,10 +274,7 @@ impl Engine {
         let config = model.config();
         s.resize(config, rows)?;
         exec.resize(config, rows)?;
-        match &*batch {
-            [entry] if rows == 1 => resize_for_one(config, entry.sequence.next_position(), s)?,
-            _ => tiles.set(config, batch, s)?,
-        }
+        tiles.set(config, batch, s)?;
         let asking = batch.iter().filter(|entry| entry.wants_logits).count();
         self.reserve_logits(asking)?;
         Ok(())

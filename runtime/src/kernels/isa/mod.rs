@@ -12,7 +12,6 @@ pub(super) mod avx512_amx;
 pub(super) mod avx512_bf16;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
-pub(super) mod prefetch;
 pub(super) mod scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 pub(super) mod simd128;

@@ -4,12 +4,11 @@
 //! outputs, and of the probabilities with the values, whose panels have positions as inputs. Both go through the same
 //! kernel as the weights, so each score is one chain over `head_dim` and each mixed value one over the positions.
 
-mod decode;
+mod shared;
 mod tiles;
 
 use std::ops::Range;
 
-pub(super) use self::decode::resize_for_one;
 pub(super) use self::tiles::QueryTiles;
 use super::batch::Rows;
 use super::rope::Rope;
@@ -38,10 +37,7 @@ impl Attention<'_, '_> {
         self.normalize_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
-        match self.rows {
-            1 => self.decode(s),
-            _ => self.attend_tiles(s),
-        }
+        self.attend(s);
     }
 
     /// RMSNorm of each query head and each key head (Qwen3), where the model has them.

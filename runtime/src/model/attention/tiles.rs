@@ -1,5 +1,5 @@
-//! Attention of many tokens, of one sequence or of several: a task for each key-value head and query tile, from its
-//! queries to its mixed values.
+//! Attention of tokens of one sequence or of several: a task for each key-value head and query tile, from its queries to
+//! its mixed values, where there are enough of them for all threads.
 
 use std::ops::Range;
 
@@ -13,6 +13,10 @@ use crate::sequence::to_end_of_step;
 
 /// Most tokens of a query tile: few enough that their scores stay in a core's cache, enough to use each key often.
 const TILE_TOKENS: usize = 16;
+/// A tile costs as much as that of so many tokens besides its own: it waits for keys and values.
+const BASE_TOKENS: u64 = 8;
+/// A task, which some thread ends with, takes at most one third of what a thread has to do.
+const LONGEST_TASK: u64 = 3;
 
 /// The query tiles of a pass.
 #[derive(Default)]
@@ -24,14 +28,16 @@ pub(in crate::model) struct QueryTiles {
 
 /// Tokens of one sequence, one after the other.
 #[derive(Clone, Copy)]
-struct QueryTile {
+pub(super) struct QueryTile {
     /// The sequence's, in the batch.
-    entry: usize,
+    pub(super) entry: usize,
     /// Of the first token, in the pass.
-    row: usize,
-    tokens: usize,
+    pub(super) row: usize,
+    pub(super) tokens: usize,
     /// Of the first token, in its sequence.
     position: usize,
+    /// Whether all threads attend to it together.
+    is_shared: bool,
 }
 
 impl QueryTiles {
@@ -51,10 +57,12 @@ impl QueryTiles {
                 row: row + first,
                 tokens: TILE_TOKENS.min(rows.tokens.len() - first),
                 position: position + first,
+                is_shared: false,
             }));
             row += rows.tokens.len();
         }
         let rows = row;
+        self.share(config.num_key_value_heads as u64, s.workers.len() as u64);
         let group = config.heads_per_kv();
         let token_len = group * config.head_dim;
         self.ends.clear();
@@ -63,20 +71,42 @@ impl QueryTiles {
             self.ends.extend(ends);
         }
         s.mixed.resize(config.attention_width() * rows)?;
-        let most = |of: &dyn Fn(&QueryTile) -> usize| self.tiles.iter().map(of).max().unwrap_or(0);
-        let tokens = most(&|tile| tile.tokens);
-        let scores = group * most(&|tile| tile.tokens * padded(tile.end()));
-        let capacity = group * most(&|tile| tile.tokens * to_end_of_step(tile.end()));
+        // Any of them may be shared in another pass.
+        let heads = config.num_key_value_heads;
+        let [tokens, scores, capacity] = most(self.tiles.iter());
+        s.queries.resize(heads * token_len * tokens)?;
+        s.scores.resize_within(heads * group * scores, heads * group * capacity)?;
+        let [tokens, scores, capacity] = most(self.tiles.iter().filter(|tile| !tile.is_shared));
         s.workers.iter_mut().try_for_each(|worker| {
             worker.queries.resize(token_len * tokens)?;
-            worker.scores.resize_within(scores, capacity)
+            worker.scores.resize_within(group * scores, group * capacity)
         })
+    }
+
+    /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long.
+    fn share(&mut self, heads: u64, threads: u64) {
+        let cost: u64 = self.tiles.iter().map(QueryTile::cost).sum();
+        let is_only = self.tiles.len() == 1;
+        for tile in &mut self.tiles {
+            tile.is_shared = is_only || LONGEST_TASK * threads * tile.cost() > heads * cost;
+        }
     }
 }
 
 impl Attention<'_, '_> {
     /// From rotated queries in `qkv`, with all keys and values in the caches, to `attention`.
-    pub(super) fn attend_tiles(&mut self, s: &mut Scratch) {
+    pub(super) fn attend(&mut self, s: &mut Scratch) {
+        for &tile in self.tiles.tiles.iter().filter(|tile| tile.is_shared) {
+            self.attend_shared(tile, s);
+        }
+        if !self.tiles.tiles.iter().all(|tile| tile.is_shared) {
+            self.attend_tiles(s);
+        }
+        self.gather(s);
+    }
+
+    /// To what tiles that are not shared have of `mixed`.
+    fn attend_tiles(&mut self, s: &mut Scratch) {
         let (scale, window, rows) = (self.scale(), self.window(), self.rows);
         let (group, qkv, kernels, layer) =
             (self.config.heads_per_kv(), &*s.qkv, self.exec.kernels, self.layer);
@@ -84,12 +114,14 @@ impl Attention<'_, '_> {
         let pool = &mut self.exec.pool;
         pool.split_at(&mut s.mixed, &self.tiles.ends, &mut s.workers, |index, mixed, worker| {
             let (head, tile) = (index / tiles.len(), tiles[index % tiles.len()]);
+            if tile.is_shared {
+                return;
+            }
             let heads = Heads { kernels, cache: &batch[tile.entry].sequence.cache, layer, panels };
             let tile = HeadTile { tile, head, group };
             tile.gather_queries(qkv, rows, panels, &mut worker.queries);
             tile.attend(heads, window, scale, worker, mixed);
         });
-        self.gather(s);
     }
 
     /// `attention`: `mixed` with the heads of a token one after the other.
@@ -111,29 +143,45 @@ impl Attention<'_, '_> {
     }
 }
 
+/// Most tokens of a tile; and most scores of a head, now and to the end of their step.
+fn most<'a>(tiles: impl Iterator<Item = &'a QueryTile>) -> [usize; 3] {
+    tiles.fold([0; 3], |[tokens, scores, capacity], tile| {
+        [
+            tokens.max(tile.tokens),
+            scores.max(tile.tokens * padded(tile.end())),
+            capacity.max(tile.tokens * to_end_of_step(tile.end())),
+        ]
+    })
+}
+
 impl QueryTile {
     /// One past the last token's position.
     fn end(&self) -> usize {
         self.position + self.tokens
     }
 
+    /// What its attention costs, in positions of a token.
+    fn cost(&self) -> u64 {
+        self.end() as u64 * (BASE_TOKENS + self.tokens as u64)
+    }
+
     /// The positions that one of its tokens sees, from the first of a panel on.
-    fn seen(&self, window: usize) -> Range<usize> {
+    pub(super) fn seen(&self, window: usize) -> Range<usize> {
         first_seen(self.position, window)..self.end()
     }
 }
 
 /// The queries of some tokens of the heads that share a key-value head.
-struct HeadTile {
-    tile: QueryTile,
-    head: usize,
+pub(super) struct HeadTile {
+    pub(super) tile: QueryTile,
+    pub(super) head: usize,
     /// Heads that share it.
-    group: usize,
+    pub(super) group: usize,
 }
 
 impl HeadTile {
     /// `queries`: `[head_dim/16][group][tokens][16]`
-    fn gather_queries(&self, qkv: &[f32], rows: usize, panels: usize, queries: &mut [f32]) {
+    pub(super) fn gather_queries(&self, qkv: &[f32], rows: usize, panels: usize, queries: &mut [f32]) {
         let len = self.tile.tokens * LANES;
         for (i, run) in queries.chunks_exact_mut(len).take(panels * self.group).enumerate() {
             let (feature, head) = (i / self.group, self.head * self.group + i % self.group);

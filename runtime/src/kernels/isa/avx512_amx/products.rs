@@ -10,12 +10,11 @@ use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::isa::amx::{Registers, Sums};
 use crate::kernels::isa::avx512::Avx512;
-use crate::kernels::isa::prefetch;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
 use crate::kernels::quantized::{Group, QuantizedPanel};
-use crate::kernels::simd::{Bytes, RunOn, Simd, unrolled};
+use crate::kernels::simd::{Bytes, RunOn, Simd, prefetch, unrolled};
 use crate::kernels::tiles::{ActivationTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: 24 KiB for two panels, which stay in
@@ -67,7 +66,7 @@ impl QuantizedProduct<'_, Avx512<true>> {
     fn prefetch(&self, codes: [&[Group]; 2], first: usize, count: usize) {
         for codes in codes {
             for group in codes.iter().skip(first).take(count) {
-                prefetch::address(group);
+                prefetch(group);
             }
         }
     }
