@@ -21,7 +21,7 @@ from pathlib import Path
 from peers import report
 from peers.engines import ENGINES, FastSmolrun, LlamaCpp, Smolrun, available
 from peers.processes import Failed, Finished, evict, measured, refresh
-from peers.report import DEPTH, FEW_TOKENS
+from peers.report import DEPTH, FEW_TOKENS, TOGETHER
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "Hello"
@@ -44,7 +44,7 @@ examples:
 
 peers:
   llama.cpp     its source, e.g. vendor/llama.cpp in llama-cpp-python's source distribution, and in it
-                cmake -B build -DCMAKE_BUILD_TYPE=Release; cmake --build build --target llama llama-quantize
+                cmake -B build -DCMAKE_BUILD_TYPE=Release; cmake --build build --target llama llama-quantize llama-batched-bench
                 (and a Python with the packages gguf and numpy)
   transformers  pip install torch transformers
   candle        cargo
@@ -80,6 +80,14 @@ def measure_few(found, args):
             said = engine.report(dtype, "-r", 5, "-p", count, "-n", 32, "--threads", threads)
             pp, tg = (said[key]["tokens_per_second"]["median"] for key in ("pp", "tg"))
             yield sample("few", engine, dtype, threads, **{f"pp{count}": pp / tg})
+
+
+def measure_together(found, args):
+    """Many sequences at once: a short prompt each, then a token of each in every pass."""
+    both = exact(found) + [engine for engine in found if isinstance(engine, LlamaCpp)]
+    for engine, dtype, threads in rounds(both, args.threads[-1:], args.rounds):
+        speeds = engine.together(dtype, threads, TOGETHER, 32, 64)
+        yield sample("together", engine, dtype, threads, **{f"tg{count}": speed for count, speed in speeds.items()})
 
 
 def measure_depth(found, args):
@@ -151,6 +159,7 @@ def sample(measure, engine, dtype, threads, **values):
 MEASURES = {
     "speed": measure_speed,
     "few": measure_few,
+    "together": measure_together,
     "depth": measure_depth,
     "start": measure_start,
     "cold": measure_cold,

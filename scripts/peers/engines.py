@@ -51,6 +51,12 @@ class Smolrun:
             "fraction_of_bandwidth": report["tg"]["fraction_of_bandwidth"],
         }
 
+    def together(self, dtype, threads, counts, prompt, tokens):
+        """Tokens per second that so many sequences generate together."""
+        shape = ["--sequences", ",".join(map(str, counts)), "-p", prompt, "-n", tokens]
+        report = self.report(dtype, "-r", 1, *shape, "--threads", threads)
+        return {case["n"]: case["tokens_per_second"]["median"] for case in report["sequences"]}
+
     def first(self, dtype, threads, prompt):
         command = [self.program, self.model(dtype), prompt, "-n", 1, "--threads", threads]
         return [*command, *self.options], self.env
@@ -84,6 +90,7 @@ class LlamaCpp:
         wanted = {theirs for ours in args.dtypes for theirs in self.likes.get(ours, (ours,))}
         self.dtypes = tuple(dtype for dtype in self.dtypes if dtype in wanted)
         self.work, self.program = args.work, args.work / f"llama_peer-{build.name}"
+        self.batched_bench = libraries / "llama-batched-bench"
         self.version = f"llama.cpp of {args.llama.resolve().parents[1].name}, {build.name}"
         include = [f"-I{args.llama / 'include'}", f"-I{args.llama / 'ggml' / 'include'}"]
         link = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lllama", "-lggml", "-lggml-base"]
@@ -104,6 +111,16 @@ class LlamaCpp:
 
     def bench(self, dtype, threads, prompt, tokens):
         return json.loads(measured([self.program, "bench", self.model(dtype), threads, prompt, tokens]).out)
+
+    def together(self, dtype, threads, counts, prompt, tokens):
+        if not self.batched_bench.exists():
+            build = f"cmake --build {self.batched_bench.parents[1]} --target llama-batched-bench"
+            raise Failed(f"{self.batched_bench}: not there; {build}")
+        shape = ["-npl", ",".join(map(str, counts)), "-npp", prompt, "-ntg", tokens]
+        shape += ["-c", max(counts) * (prompt + tokens)]
+        command = [self.batched_bench, "-m", self.model(dtype), *shape, "-t", threads, "--output-format", "jsonl"]
+        lines = [json.loads(line) for line in measured(command).out.splitlines() if line.startswith("{")]
+        return {line["pl"]: line["speed_tg"] for line in lines}
 
     def first(self, dtype, threads, prompt, context=64):
         return [self.program, "first", self.model(dtype), threads, context, prompt], {}

@@ -11,6 +11,8 @@ KV_NUMBERS = 2 * 30 * 3 * 64
 KV_BYTES = {"f32": 4 * KV_NUMBERS, "f16": 2 * KV_NUMBERS, "q8": KV_NUMBERS + 4 * KV_NUMBERS // 64}
 # Prompts of few tokens, and a context of many.
 FEW_TOKENS, DEPTH = (2, 4, 8, 16), 4096
+# Sequences that are decoded together.
+TOGETHER = (1, 4, 16, 64)
 
 
 class Results:
@@ -107,6 +109,20 @@ def few_table(results):
     return table(["times tg", *prompts], rows)
 
 
+def together_table(results):
+    """Tokens per second of all sequences together; in brackets how many times as fast smolrun is with the dtype alike."""
+    rows = []
+    for n in results.threads("together"):
+        for engine, dtype in results.cases("together"):
+            cells = []
+            for count in TOGETHER:
+                speed = results.median("together", engine, dtype, n, f"tg{count}")
+                times = ratio(results.median("together", Smolrun.name, alike(dtype), n, f"tg{count}"), speed)
+                cells.append(number(speed) + ("" if engine == Smolrun.name else f" ({times} x)"))
+            rows.append([f"{engine} {dtype}, {plural(n)}", *cells])
+    return table(["sequences", *map(str, TOGETHER)], rows)
+
+
 def depth_table(results):
     """What 4,096 positions of keys and values cost a token, beside the time that reading them takes."""
     header = ["", "tg at 0", f"tg at {DEPTH:,}", "more, ms", "reading takes, ms", "ratio of all"]
@@ -187,6 +203,8 @@ def markdown(record):
         parts += ["### Beside the machine", machine_table(results)]
     if "few" in kinds:
         parts += ["### Prompts of few tokens, times the speed of one at a time", few_table(results)]
+    if "together" in kinds:
+        parts += ["### Many sequences, tokens per second of all, prompts of 32 tokens", together_table(results)]
     if "depth" in kinds:
         parts += [f"### Decode after {DEPTH:,} tokens", depth_table(results)]
     if "start" in kinds:
