@@ -20,7 +20,7 @@ fn main() {
         .expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smol-benches --bench pace");
     let model = Model::open(path).expect("the blob opens");
     for streams in [1, 4, 16] {
-        let Gaps { usual, during, after, seconds } = gaps(&model, streams);
+        let Gaps { usual, during, after, ratios, seconds } = gaps(&model, streams);
         let median = percentile(&usual, 50);
         println!(
             "{streams} streams of 32 tokens and more, and a prompt of {PROMPT} tokens in {seconds:.1} s:"
@@ -28,6 +28,11 @@ fn main() {
         show("usual gap", &usual, median);
         show("beside the prompt", &during, median);
         show("usual, so much later", &after, median);
+        let [p50, p90, p99, most] = [50, 90, 99, 100].map(|percent| percentile(&ratios, percent));
+        println!(
+            "  beside the prompt, over what is usual at that length: median {p50:.2}x, p90 {p90:.2}x, p99 {p99:.2}x, \
+             longest {most:.2}x"
+        );
     }
 }
 
@@ -39,6 +44,8 @@ struct Gaps {
     seconds: f64,
     /// When it is gone: the streams have grown in the meantime.
     after: Vec<Duration>,
+    /// Those beside the prompt over the usual one, which grows evenly from `usual` to `after`.
+    ratios: Vec<f64>,
 }
 
 fn gaps(model: &Model, streams: usize) -> Gaps {
@@ -82,11 +89,17 @@ fn gaps(model: &Model, streams: usize) -> Gaps {
     }
     let seconds = start.elapsed().as_secs_f64();
     let mut after: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
-    [&mut usual, &mut during, &mut after].into_iter().for_each(|gaps| gaps.sort_unstable());
-    Gaps { usual, during, seconds, after }
+    [&mut usual, &mut after].into_iter().for_each(|gaps| gaps.sort_unstable());
+    let [begin, end] = [&usual, &after].map(|gaps| percentile(gaps, 50).as_secs_f64());
+    let grown = |pass: usize| begin + (end - begin) * pass as f64 / during.len() as f64;
+    let ratio = |(pass, gap): (usize, &Duration)| gap.as_secs_f64() / grown(pass);
+    let mut ratios: Vec<f64> = during.iter().enumerate().map(ratio).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    during.sort_unstable();
+    Gaps { usual, during, seconds, after, ratios }
 }
 
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+fn percentile<T: Copy>(sorted: &[T], percent: usize) -> T {
     sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1)]
 }
 

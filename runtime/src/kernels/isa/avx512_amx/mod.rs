@@ -6,8 +6,8 @@ use super::amx::Amx;
 use super::avx512::Avx512;
 use crate::kernels::simd::entry;
 
-/// Fewest rows that tiles are faster for.
-pub(in crate::kernels) const FEWEST_ROWS: usize = 16;
+/// Fewest rows that tiles are faster for: taking codes apart costs as much as products of so many rows.
+pub(in crate::kernels) const FEWEST_ROWS: usize = 25;
 
 /// The proof that this processor has both.
 #[derive(Clone, Copy, Debug)]
