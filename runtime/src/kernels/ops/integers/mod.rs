@@ -18,13 +18,13 @@ pub(in crate::kernels) const OFFSET: u8 = 128;
 
 /// Calls a method with the type of a dtype's codes.
 macro_rules! with_codes {
-    ($dtype:expr, $product:ident.$method:ident::<_>($($argument:expr),*)) => {
+    ($dtype:expr, $product:ident.$method:ident::<_ $(, $rows:literal)?>($($argument:expr),*)) => {
         match $dtype {
-            Dtype::Q4 => $product.$method::<Q4>($($argument),*),
-            Dtype::Q3 => $product.$method::<Q3>($($argument),*),
-            Dtype::Q5 => $product.$method::<Q5>($($argument),*),
-            Dtype::Q6 => $product.$method::<Q6>($($argument),*),
-            _ => $product.$method::<Q8>($($argument),*),
+            Dtype::Q4 => $product.$method::<Q4 $(, $rows)?>($($argument),*),
+            Dtype::Q3 => $product.$method::<Q3 $(, $rows)?>($($argument),*),
+            Dtype::Q5 => $product.$method::<Q5 $(, $rows)?>($($argument),*),
+            Dtype::Q6 => $product.$method::<Q6 $(, $rows)?>($($argument),*),
+            _ => $product.$method::<Q8 $(, $rows)?>($($argument),*),
         }
     };
 }
@@ -54,7 +54,7 @@ impl Op for MatmulQuantized<'_> {
         let y = y.as_chunks_mut().0;
         if rows == 1 {
             let product = QuantizedProduct::new(simd.one_row(), w, x, rows);
-            return with_codes!(w.dtype, product.one_row::<_>(y));
+            return with_codes!(w.dtype, product.few_rows::<_, 1>(y));
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
         match S::STORED_ROWS {
@@ -252,34 +252,39 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         QuantizedProduct { simd, w, table, x, rows, steps: black_box(GROUPS / 2) }
     }
 
-    /// Every code is used once: several runs of panels are read side by side, each from its start to its end.
+    /// All of `R` rows, which memory keeps waiting: several runs of panels are read side by side, each from its start to
+    /// its end.
     #[inline(always)]
-    fn one_row<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let done = if S::STREAMS >= 4 { self.streams::<C, 2, 2>(0, y) } else { 0 };
-        self.streams::<C, 1, 1>(done, &mut y[done..]);
+    fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
+        let done = if S::STREAMS >= 4 { self.streams::<C, R, 2, 2>(0, y) } else { 0 };
+        self.streams::<C, R, 1, 1>(done, &mut y[done * R..]);
     }
 
-    /// `P` times `W` runs of as many panels from panel `start` on, for one row; returns how many panels that were.
+    /// `P` times `W` runs of as many panels from panel `start` on, for `R` rows; returns how many panels that were.
     #[inline(always)]
-    fn streams<C: Codes, const P: usize, const W: usize>(
+    fn streams<C: Codes, const R: usize, const P: usize, const W: usize>(
         &self,
         start: usize,
         y: &mut [[f32; LANES]],
     ) -> usize {
-        let (simd, run) = (self.simd, y.len() / (P * W));
+        let (simd, run) = (self.simd, y.len() / (R * P * W));
         for first in 0..run {
             let place = |p, w| first + (p * W + w) * run;
             let mut panels = [[self.w.panel(start + first); W]; P];
             unrolled!(p < P of 2 => { unrolled!(w < W of 2 => { panels[p][w] = self.w.panel(start + place(p, w)) }) });
-            let mut sums = [[[simd.zero(); W]; 1]; P];
-            for (block, x) in self.x.as_chunks::<1>().0.iter().enumerate() {
+            let mut sums = [[[simd.zero(); W]; R]; P];
+            for (block, x) in self.x.as_chunks::<R>().0.iter().enumerate() {
                 unrolled!(p < P of 2 => {
                     self.read_ahead::<C, W>(&panels[p], block);
-                    self.block::<C, 1, W>(&panels[p], block, x, &mut sums[p]);
+                    self.block::<C, R, W>(&panels[p], block, x, &mut sums[p]);
                 });
             }
             unrolled!(p < P of 2 => {
-                unrolled!(w < W of 2 => { self.store(&panels[p][w], sums[p][0][w], &mut y[place(p, w)]) });
+                unrolled!(w < W of 2 => {
+                    unrolled!(r < R of 4 => {
+                        self.store(&panels[p][w], sums[p][r][w], &mut y[place(p, w) * R + r])
+                    });
+                });
             });
         }
         run * P * W
@@ -288,13 +293,13 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// Codes are taken apart in registers, for at most [`Integers::ROWS`] rows at a time.
     #[inline(always)]
     fn rows<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        // A few rows of one panel have too few sums to hide how long a product takes.
-        let together = if S::ROWS == 8 && self.rows <= 3 { 2 } else { 1 };
-        for (i, y) in y.chunks_mut(together * self.rows).enumerate() {
-            match (self.rows, y.len() / self.rows) {
-                (2, 2) => self.row_tile::<C, 2, 2>(i * together, 0, y),
-                (3, 2) => self.row_tile::<C, 3, 2>(i * together, 0, y),
-                _ => self.panel::<C>(i * together, y),
+        match self.rows {
+            2 if S::ROWS == 8 => self.few_rows::<C, 2>(y),
+            3 if S::ROWS == 8 => self.few_rows::<C, 3>(y),
+            rows => {
+                for (index, y) in y.chunks_mut(rows).enumerate() {
+                    self.panel::<C>(index, y);
+                }
             }
         }
     }
@@ -313,43 +318,35 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             };
             if S::ROWS == 8 {
                 match rows {
-                    8 => self.row_tile::<C, 8, 1>(index, first, y),
-                    6 => self.row_tile::<C, 6, 1>(index, first, y),
-                    4 => self.row_tile::<C, 4, 1>(index, first, y),
+                    8 => self.row_tile::<C, 8>(index, first, y),
+                    6 => self.row_tile::<C, 6>(index, first, y),
+                    4 => self.row_tile::<C, 4>(index, first, y),
                     _ => {}
                 }
             }
             match rows {
-                3 => self.row_tile::<C, 3, 1>(index, first, y),
-                2 => self.row_tile::<C, 2, 1>(index, first, y),
-                1 => self.row_tile::<C, 1, 1>(index, first, y),
+                3 => self.row_tile::<C, 3>(index, first, y),
+                2 => self.row_tile::<C, 2>(index, first, y),
+                1 => self.row_tile::<C, 1>(index, first, y),
                 _ => {}
             }
             first += rows;
         }
     }
 
-    /// `R` rows from `row` on of the `W` panels from `first` on: `y`: `[W][rows][16]`.
+    /// `R` rows from `row` on of panel `index`: `y`: `[rows][16]`.
     #[inline(always)]
-    fn row_tile<C: Codes, const R: usize, const W: usize>(
-        &self,
-        first: usize,
-        row: usize,
-        y: &mut [[f32; LANES]],
-    ) {
-        let mut panels = [self.w.panel(first); W];
-        unrolled!(w < W of 2 => { panels[w] = self.w.panel(first + w) });
-        let mut sums = [[self.simd.zero(); W]; R];
+    fn row_tile<C: Codes, const R: usize>(&self, index: usize, row: usize, y: &mut [[f32; LANES]]) {
+        let panels = [self.w.panel(index)];
+        let mut sums = [[self.simd.zero()]; R];
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
             if row == 0 {
-                self.read_ahead::<C, W>(&panels, block);
+                self.read_ahead::<C, 1>(&panels, block);
             }
-            self.block::<C, R, W>(&panels, block, x, &mut sums);
+            self.block::<C, R, 1>(&panels, block, x, &mut sums);
         }
-        unrolled!(w < W of 2 => {
-            unrolled!(r < R of 8 => { self.store(&panels[w], sums[r][w], &mut y[w * self.rows + row + r]) });
-        });
+        unrolled!(r < R of 8 => { self.store(&panels[0], sums[r][0], &mut y[row + r]) });
     }
 
     /// Asks for codes that come after those of a block: a panel's first rows wait for them rather than for units that
