@@ -44,7 +44,8 @@ examples:
 
 peers:
   llama.cpp     its source, e.g. vendor/llama.cpp in llama-cpp-python's source distribution, and in it
-                cmake -B build -DCMAKE_BUILD_TYPE=Release; cmake --build build --target llama llama-quantize llama-batched-bench
+                cmake -B build -DCMAKE_BUILD_TYPE=Release
+                cmake --build build --target llama llama-quantize llama-batched-bench
                 (and a Python with the packages gguf and numpy)
   transformers  pip install torch transformers
   candle        cargo

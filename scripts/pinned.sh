@@ -5,14 +5,17 @@
 # usage: scripts/pinned.sh PROGRAM ARGUMENT...
 set -euo pipefail
 
-processors=()
-for ((number = 0; number < $(nproc --all); number++)); do
-    ! taskset -c "$number" true 2>/dev/null || processors+=("$number") # those that it may run on
+processors=() # those that it may run on
+installed=$(nproc --all)
+for ((number = 0; number < installed; number++)); do
+    ! taskset -c "$number" true 2>/dev/null || processors+=("$number")
 done
+((${#processors[@]} > 0)) || { echo "pinned.sh: taskset (of util-linux) pins to no processor" >&2 && exit 1; }
 logs=$(mktemp -d)
 readonly logs
 trap 'rm -rf "$logs"' EXIT
-mapfile -t tests < <("$@" --list --format terse | sed -n 's/: test$//p')
+"$@" --list --format terse >"$logs/list" # a program that can't list its tests fails here
+mapfile -t tests < <(sed -n 's/: test$//p' "$logs/list")
 
 running=()
 for ((first = 0; first < ${#processors[@]} && first < ${#tests[@]}; first++)); do

@@ -214,7 +214,7 @@ Fields of a request, which needs either prompt or messages:
   model, user, metadata, store, service_tier, safety_identifier, prompt_cache_key, stream_options
                          Ignored: they do not change the answer
 
-Any other field makes the line's result an error, unless it asks for what happens anyway (n 1, stream false).")]
+Any other field makes the line's result an error, unless it asks for what happens anyway, such as \"n\": 1.")]
 pub(crate) struct BatchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,

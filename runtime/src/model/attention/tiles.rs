@@ -15,7 +15,7 @@ use crate::sequence::to_end_of_step;
 const TILE_TOKENS: usize = 16;
 /// A tile costs as much as that of so many tokens besides its own: it waits for keys and values.
 const BASE_TOKENS: u64 = 8;
-/// A task, which some thread ends with, takes at most one third of what a thread has to do.
+/// A task takes at most one part in so many of what each thread has to do: at the end, all wait for the last one.
 const LONGEST_TASK: u64 = 3;
 
 /// The query tiles of a pass.
@@ -62,17 +62,16 @@ impl QueryTiles {
             row += rows.tokens.len();
         }
         let rows = row;
-        self.share(config.num_key_value_heads as u64, s.workers.len() as u64);
-        let group = config.heads_per_kv();
+        let (heads, group) = (config.num_key_value_heads, config.heads_per_kv());
+        self.share(heads as u64, s.workers.len() as u64);
         let token_len = group * config.head_dim;
         self.ends.clear();
-        for head in 0..config.num_key_value_heads {
+        for head in 0..heads {
             let ends = self.tiles.iter().map(|tile| (head * rows + tile.row + tile.tokens) * token_len);
             self.ends.extend(ends);
         }
         s.mixed.resize(config.attention_width() * rows)?;
         // Any of them may be shared in another pass.
-        let heads = config.num_key_value_heads;
         let [tokens, scores, capacity] = most(self.tiles.iter());
         s.queries.resize(heads * token_len * tokens)?;
         s.scores.resize_within(heads * group * scores, heads * group * capacity)?;
@@ -99,7 +98,7 @@ impl Attention<'_, '_> {
         for &tile in self.tiles.tiles.iter().filter(|tile| tile.is_shared) {
             self.attend_shared(tile, s);
         }
-        if !self.tiles.tiles.iter().all(|tile| tile.is_shared) {
+        if self.tiles.tiles.iter().any(|tile| !tile.is_shared) {
             self.attend_tiles(s);
         }
         self.gather(s);
