@@ -5,6 +5,8 @@
 # usage: scripts/pinned.sh PROGRAM ARGUMENT...
 set -euo pipefail
 
+readonly at_once=16 # tests of a process: fewer make the processors end together, more share the blobs that they convert
+
 processors=() # those that it may run on
 installed=$(nproc --all)
 for ((number = 0; number < installed; number++)); do
@@ -15,20 +17,18 @@ logs=$(mktemp -d)
 readonly logs
 trap 'rm -rf "$logs"' EXIT
 "$@" --list --format terse >"$logs/list" # a program that can't list its tests fails here
-mapfile -t tests < <(sed -n 's/: test$//p' "$logs/list")
 
-running=()
-for ((first = 0; first < ${#processors[@]} && first < ${#tests[@]}; first++)); do
-    share=()
-    for ((i = first; i < ${#tests[@]}; i += ${#processors[@]})); do
-        share+=("${tests[i]}")
-    done
-    taskset -c "${processors[first]}" "$1" --exact --test-threads=1 --quiet "${share[@]}" >"$logs/$first" 2>&1 &
-    running+=($!)
-done
+run() { # PROGRAM TEST...: on the processor of this `slot`
+    local processors
+    read -ra processors <<<"$PROCESSORS"
+    taskset -c "${processors[slot]}" "$1" --exact --include-ignored --test-threads=1 "${@:2}" >>"$LOGS/$slot" 2>&1
+}
+export -f run
+export PROCESSORS="${processors[*]}" LOGS=$logs
+
 status=0
-for first in "${!running[@]}"; do
-    wait "${running[first]}" || status=$?
-    cat "$logs/$first"
-done
+sed -n 's/: test$//p' "$logs/list" |
+    xargs --no-run-if-empty --max-args="$at_once" --max-procs="${#processors[@]}" --process-slot-var=slot \
+        bash -c 'run "$@"' pinned "$1" || status=$?
+cat "$logs"/[0-9]* 2>/dev/null || true
 exit "$status"

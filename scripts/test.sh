@@ -55,10 +55,10 @@ readonly fetching=$!
 
 step "format, lints, unused dependencies"
 cargo fmt --check
-cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+cargo clippy --locked --profile gate --workspace --all-targets --all-features -- -D warnings
 cargo machete
 step "documentation"
-RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --workspace --no-deps --quiet
 step "build"
 cargo test --locked --profile gate --workspace --no-run
 

@@ -284,11 +284,11 @@ fn nobody_waits_for_ever() {
     let model = model(Dtype::F32);
     let tokens = scattered_tokens(&model, 900);
     for (priority, most) in [(0, 800), (-1, 1500)] {
-        let mut scheduler = scheduler(&model, 2, SchedulerOptions::default().max_sequences(2).max_rows(64));
+        let mut scheduler = scheduler(&model, 2, SchedulerOptions::default().max_sequences(2).max_rows(32));
         let short = || GenerateOptions::default().max_tokens(2);
         let flood = |scheduler: &mut Scheduler, pass: usize| {
             // Different from the start, so that nothing is shared.
-            let prompt = tokens[pass % 100..][..600].to_vec();
+            let prompt = tokens[pass % 100..][..300].to_vec();
             scheduler.submit(Request::new(prompt, short()).priority(1)).unwrap();
         };
         (0..5).for_each(|pass| flood(&mut scheduler, pass));
