@@ -255,6 +255,7 @@ fn several_lines_are_one_message_and_exit_leaves() {
     // Ctrl-C leaves the block, not the program.
     talk.terminal.type_text("\"\"\"never said");
     talk.terminal.press("Enter");
+    talk.terminal.wait_for("the next line of the block", |screen| screen.ends_with("never said\n."));
     talk.terminal.press("C-c");
     talk.terminal.wait_for("a hint", |screen| screen.ends_with("(Ctrl-D or /quit leaves)\n>"));
     talk.terminal.type_text("/system \"\"\"Be");
