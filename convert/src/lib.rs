@@ -13,6 +13,8 @@ pub mod inspect;
 pub mod json;
 pub mod options;
 pub mod parts;
+#[doc(hidden)] // for the binary, and for packages that bring the program along
+pub mod program;
 pub mod progress;
 pub mod quantize;
 pub mod registry;

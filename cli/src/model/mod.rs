@@ -1,4 +1,4 @@
-//! What the argument MODEL means: a blob, or a checkpoint that becomes one in the cache, once.
+//! What a model's name means: a blob, or a checkpoint that becomes one in the cache, once.
 
 mod args;
 mod entry;
@@ -11,24 +11,41 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use smolconv::Mix;
 use smolconv::parts::PartName;
+use smolconv::{Mix, Progress};
 use smolrun::Model;
 use smolrun::format::MAGIC;
 
 pub(crate) use self::args::{DtypeArgs, ModelArgs};
 pub(crate) use self::entry::{Cache, Entry};
 use self::prepare::prepare;
-use crate::memory;
+use crate::output::tell;
+use crate::{interrupt, memory};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+/// A result with an error for people.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A blob to run.
-pub(crate) struct Blob {
+pub struct Blob {
     /// Where it lies.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// What a person calls it.
-    pub(crate) name: String,
+    pub name: String,
+}
+
+/// Who waits while a model is fetched and converted.
+pub struct Listener<'a> {
+    /// Called before this begins, unless there is nothing to do. It gives the progress that the work reports to.
+    pub begin: &'a dyn Fn() -> Progress,
+    /// Called with what a person may want to know.
+    pub tell: &'a dyn Fn(&str),
+}
+
+impl Listener<'_> {
+    /// This program: it ends on signals from then on, and has a bar on a terminal.
+    pub(crate) fn program() -> Listener<'static> {
+        Listener { begin: &begin, tell: &tell }
+    }
 }
 
 impl ModelArgs {
@@ -39,7 +56,7 @@ impl ModelArgs {
 
     /// The blob of the model, made if it is not there.
     pub(crate) fn blob(&self) -> Result<Blob> {
-        blob_of(&self.model, self.dtype.mix())
+        blob_of(&self.model, self.dtype.mix(), &Listener::program())
     }
 }
 
@@ -57,10 +74,16 @@ impl Blob {
     }
 }
 
-/// The blob that `model` means: itself, or what the cache has of it as `mix`. A path that is there comes before a name.
-pub(crate) fn blob_of(model: &Path, mix: Option<Mix>) -> Result<Blob> {
+fn begin() -> Progress {
+    interrupt::end_on_signals();
+    Progress::new(false)
+}
+
+/// The blob that `model` means: itself, or what the cache has of it as `mix`, made if it has nothing. A path that is there
+/// comes before a name.
+pub fn blob_of(model: &Path, mix: Option<Mix>, listener: &Listener<'_>) -> Result<Blob> {
     if is_checkpoint(model) {
-        return prepare(model, mix.unwrap_or(Mix::Auto));
+        return prepare(model, mix.unwrap_or(Mix::Auto), listener);
     }
     match mix {
         Some(mix) if model.exists() => {

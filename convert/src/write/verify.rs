@@ -24,7 +24,11 @@ pub fn verify(path: &Path, progress: &Progress) -> Result<Layout> {
     let model = Model::open(path).map_err(Error::blob(path))?;
     let layout = model.layout();
     progress.start("verifying", layout.sections.iter().map(|section| section.entry.length).sum());
-    model.verify_with(None, &|bytes| progress.add(bytes)).map_err(Error::blob(path))?;
+    let count = |bytes| {
+        let _ = progress.add(bytes); // it ends soon by itself
+    };
+    model.verify_with(None, &count).map_err(Error::blob(path))?;
+    progress.add(0)?;
     let template = model.chat_template().map_err(Error::blob(path))?;
     template.map_or(Ok(()), |template| chat_template::check(path, template))?;
     Ok(layout.clone())
