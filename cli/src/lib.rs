@@ -6,6 +6,7 @@
 mod args;
 mod batch;
 mod bench;
+mod bundle;
 mod cache;
 mod chat;
 mod embed;
@@ -37,6 +38,7 @@ use smolconv::terminal::command_line;
 use smolrun::{Model, Sampling};
 
 use self::args::{Args, Command};
+use self::bundle::Own;
 use self::output::tell;
 use self::sampling::{Defaults, SamplingArgs};
 
@@ -70,7 +72,11 @@ pub fn default_sampling(model: &Model, is_chat: bool) -> Sampling {
 }
 
 fn run_args(args: impl IntoIterator<Item = OsString>, start: Instant) -> Result<u8, Box<dyn Error>> {
-    let args: Args = command_line(args).unwrap_or_else(|error| error.exit());
+    let parsed = match Own::find()? {
+        Some(own) => own.parse(args),
+        None => command_line(args),
+    };
+    let args: Args = parsed.unwrap_or_else(|error| error.exit());
     match args.command {
         None => generate::run(&args.generate, start),
         Some(command) => run_command(command),
@@ -88,6 +94,7 @@ fn run_command(command: Command) -> Result<u8, Box<dyn Error>> {
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Info { model, json } => info::run(&model, json),
         Command::Bench(args) => bench::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
         Command::Cache(command) => cache::run(&command),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { directory } => shell::man(&directory),

@@ -4,6 +4,7 @@
 //! nothing before it has read and checked the whole checkpoint once. The blob gets its name only after it was read back
 //! and verified.
 
+pub mod bundle;
 pub mod checkpoint;
 pub mod convert;
 pub mod error;

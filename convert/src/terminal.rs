@@ -62,7 +62,22 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
 /// # Errors
 /// What clap says of it. That quotes the command line, and so could hold anything: here it is [`printable`].
 pub fn command_line<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
-    T::try_parse_from(args).map_err(|error| {
+    parse(T::command(), args)
+}
+
+/// As [`command_line`], by a command that may differ from `T`'s in what it says.
+///
+/// # Errors
+/// As those of [`command_line`].
+pub fn parse<T: Parser>(
+    mut command: clap::Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<T, clap::Error> {
+    let matches = command.try_get_matches_from_mut(args);
+    let parsed = matches.and_then(|mut matches| {
+        T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    });
+    parsed.map_err(|error| {
         let text = error.to_string();
         match printable(&text) {
             Cow::Borrowed(_) => error,

@@ -11,10 +11,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use smolconv::bundle::Bundle;
 use smolconv::parts::PartName;
 use smolconv::{Mix, Progress};
 use smolrun::Model;
 use smolrun::format::MAGIC;
+use smolrun::storage::Storage;
 
 pub(crate) use self::args::{DtypeArgs, ModelArgs};
 pub(crate) use self::entry::{Cache, Entry};
@@ -64,7 +66,12 @@ impl Blob {
     /// Opens the blob, mapped or read.
     pub(crate) fn open(&self, no_mmap: bool) -> Result<Model> {
         let path = &self.path;
-        let result = if no_mmap { Model::read(path) } else { Model::open(path) };
+        let bundle = if begins_as_program(path) { Bundle::find(path)? } else { None };
+        let result = match (bundle, no_mmap) {
+            (Some(bundle), _) => open_bundled(path, bundle),
+            (None, true) => Model::read(path),
+            (None, false) => Model::open(path),
+        };
         let model = result.map_err(|error| match error {
             smolrun::Error::Io { .. } => error.to_string(), // names the file itself
             error => format!("{}: {error}", path.display()),
@@ -72,6 +79,12 @@ impl Blob {
         memory::check()?; // again, now that the blob has its part
         Ok(model)
     }
+}
+
+/// Maps the blob of a bundle where it lies.
+fn open_bundled(path: &Path, bundle: Bundle) -> smolrun::Result<Model> {
+    let storage = Storage::map_range(path, bundle.blob);
+    Model::from_storage(storage.map_err(|source| smolrun::Error::Io { path: path.into(), source })?)
 }
 
 fn begin() -> Progress {
@@ -102,10 +115,19 @@ fn is_checkpoint(model: &Path) -> bool {
     found.is_dir() || found.is_file() && begins_as_checkpoint(model)
 }
 
+/// Whether the file may be a bundle.
+fn begins_as_program(file: &Path) -> bool {
+    file.is_file() && start_of(file).is_some_and(|start: [u8; 4]| start == *b"\x7fELF")
+}
+
+fn start_of<const LEN: usize>(file: &Path) -> Option<[u8; LEN]> {
+    let mut start = [0; LEN];
+    File::open(file).ok()?.read_exact(&mut start).ok()?;
+    Some(start)
+}
+
 fn begins_as_checkpoint(file: &Path) -> bool {
-    let mut start = [0; 10];
-    let Ok(mut file) = File::open(file) else { return false };
-    let Ok(()) = file.read_exact(&mut start) else { return false };
+    let Some(start) = start_of::<10>(file) else { return false };
     let is_json = start.trim_ascii_start().starts_with(b"{");
     !start.starts_with(&MAGIC) && (start.starts_with(b"GGUF") || &start[8..] == b"{\"" || is_json)
 }
