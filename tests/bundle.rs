@@ -117,7 +117,7 @@ fn a_bundle_without_its_model_says_what_happened() {
     // What `strip` leaves, half of the blob, and all but a byte.
     for len in [own_len, (own_len + bytes.len()) / 2, bytes.len() - 1] {
         let cut = temp.join("cut");
-        write_program(&cut, &bytes[..len]);
+        write_program(&cut, &format!("head -c {len} '{}'", path.display()));
         let said = run_bundle(&cut, &[PROMPT]);
         let expected = format!("expected the {} bytes of a program with its model, found {len}", bytes.len());
         assert!(
@@ -128,7 +128,7 @@ fn a_bundle_without_its_model_says_what_happened() {
         assert_eq!((said.code, said.stderr.lines().count(), said.stdout), (1, 1, String::new()));
     }
     let longer = temp.join("longer");
-    write_program(&longer, &[&bytes[..], b"more"].concat());
+    write_program(&longer, &format!("cat '{}'; echo more", path.display()));
     assert!(run_bundle(&longer, &[PROMPT]).stderr.contains("found something else there"));
 }
 
@@ -185,8 +185,11 @@ fn the_blob_is_mapped_and_not_copied() {
     assert_eq!((told.code, told.stdout), (0, smolrun(&[blob(), PROMPT]).stdout));
 }
 
-fn write_program(path: &Path, bytes: &[u8]) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::write(path, bytes).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+/// Writes a program by what a shell prints. This process must not: what it starts meanwhile would have the file open, and
+/// nothing that is open for writing runs.
+fn write_program(path: &Path, printed: &str) {
+    let script = format!("rm -f \"$0\"; {{ {printed}; }} >\"$0\"; chmod +x \"$0\"");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(path);
+    assert!(Running::start(&mut command).wait().success());
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use smolrun_runtime::engine::Engine;
 use smolrun_runtime::generation::Generation;
 use smolrun_runtime::scheduler::{Event, Request, RequestId, Scheduler};
-use smolrun_runtime::{FinishReason, GenerateOptions, Model, Session, SessionOptions};
+use smolrun_runtime::{CancelToken, FinishReason, GenerateOptions, Model, Session, SessionOptions};
 
 use crate::failure::{Failure, Result};
 use crate::raw::View;
@@ -33,6 +33,15 @@ impl<T> Handle<T> {
 pub(crate) type SessionHandle = Handle<Generator>;
 /// `smolrun_scheduler`.
 pub(crate) type SchedulerHandle = Handle<Events>;
+
+/// What C may hand from thread to thread, and use from several.
+const _: () = {
+    const fn is_for_threads<T: Send + Sync>() {}
+    is_for_threads::<SessionHandle>();
+    is_for_threads::<SchedulerHandle>();
+    is_for_threads::<Model>();
+    is_for_threads::<CancelToken>();
+};
 
 /// A session with what it generates.
 pub(crate) struct Generator {

@@ -280,13 +280,13 @@ fn check_struct<T>(name: &'static str, pointer: *const T, size: usize) -> Result
     Ok(())
 }
 
-/// A struct for C to read, with pointers into memory that lies beside it.
+/// A struct for C to read, of numbers and of pointers into memory that lies beside it.
 #[derive(Default)]
 pub(crate) struct View<T>(T);
 
 // SAFETY: nothing in this crate reads through the pointers, and the memory that they point to goes to another thread with
 // them, as part of the same handle.
-unsafe impl<T> Send for View<T> {}
+unsafe impl<T: Copy> Send for View<T> {}
 
 impl<T> Deref for View<T> {
     type Target = T;

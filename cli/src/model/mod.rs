@@ -68,7 +68,7 @@ impl Blob {
         let path = &self.path;
         let bundle = if begins_as_program(path) { Bundle::find(path)? } else { None };
         let result = match (bundle, no_mmap) {
-            (Some(bundle), _) => open_bundled(path, bundle),
+            (Some(bundle), _) => open_bundled(path, bundle, no_mmap),
             (None, true) => Model::read(path),
             (None, false) => Model::open(path),
         };
@@ -81,10 +81,11 @@ impl Blob {
     }
 }
 
-/// Maps the blob of a bundle where it lies.
-fn open_bundled(path: &Path, bundle: Bundle) -> smolrun::Result<Model> {
-    let storage = Storage::map_range(path, bundle.blob);
-    Model::from_storage(storage.map_err(|source| smolrun::Error::Io { path: path.into(), source })?)
+/// Maps the blob of a bundle where it lies, or copies it from there.
+fn open_bundled(path: &Path, bundle: Bundle, no_mmap: bool) -> smolrun::Result<Model> {
+    let mapped = Storage::map_range(path, bundle.blob);
+    let mapped = mapped.map_err(|source| smolrun::Error::Io { path: path.into(), source })?;
+    if no_mmap { Model::from_bytes(mapped.bytes()) } else { Model::from_storage(mapped) }
 }
 
 fn begin() -> Progress {

@@ -38,6 +38,9 @@ pub fn verify(path: &Path, progress: &Progress) -> Result<Layout> {
     };
     model.verify_with(None, &count).map_err(Error::blob(path))?;
     progress.add(0)?;
+    if let Some(bundle) = Bundle::find(path)? {
+        bundle.verify(path, model.storage().bytes())?;
+    }
     let template = model.chat_template().map_err(Error::blob(path))?;
     template.map_or(Ok(()), |template| chat_template::check(path, template))?;
     Ok(layout.clone())
