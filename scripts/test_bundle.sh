@@ -8,18 +8,19 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
-readonly target=x86_64-unknown-linux-musl
+readonly triple=x86_64-unknown-linux-musl
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/bundle-test
-readonly program=${CARGO_TARGET_DIR:-$PWD/target}/$target/release/smolrun
+readonly programs=${CARGO_TARGET_DIR:-$PWD/target}/$triple/release
+readonly program=$programs/smolrun
 
-need_target "$target"
-step "static program"
+need_target "$triple"
+step "static programs"
 CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_STRIP=symbols \
-    cargo build --locked --release --quiet -p smolrun-cli --no-default-features --target "$target"
+    cargo build --locked --release --quiet -p smolrun-cli -p smolconv --no-default-features --target "$triple"
 rm -rf "$work"
 mkdir -p "$work/root"
 blob=${1:-$work/tales.bin}
-[[ -n ${1:-} ]] || cargo run --locked --release --quiet -p smolconv -- models/tales-4m -o "$blob" --dtype q8 --quiet
+[[ -n ${1:-} ]] || "$programs/smolconv" models/tales-4m -o "$blob" --dtype q8 --quiet
 "$program" bundle "$blob" -o "$work/root/chat" --no-chat
 
 step "an empty chroot"

@@ -253,9 +253,11 @@ mod tests {
 
     static MARK: Mark = Mark::ALONE;
 
+    const START: &[u8] = b"\x7fELF and so on";
+
     /// Something that passes for a program.
     fn program() -> Vec<u8> {
-        [&b"\x7fELF and so on"[..], &MARK.id, &[0; 8], &[7; 70_000]].concat()
+        [START, &MARK.id, &[0; 8], &[7; 70_000]].concat()
     }
 
     fn bundle() -> Vec<u8> {
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(bytes[131_072..132_072], [5; 1000]);
         assert!(found.verify(Path::new("x"), &[5; 1000]).is_ok());
         assert!(found.verify(Path::new("x"), &[6; 1000]).unwrap_err().to_string().contains("SHA-256"));
-        let len = u64::from_le_bytes(bytes[13 + 24..][..8].try_into().unwrap());
+        let len = u64::from_le_bytes(bytes[START.len() + 24..][..8].try_into().unwrap());
         assert_eq!(len, bytes.len() as u64, "the mark says how long it is");
         assert!(MARK.bundle_len().is_none());
     }
