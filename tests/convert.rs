@@ -872,7 +872,7 @@ fn verify_and_inspect_refuse_what_is_no_blob() {
     expect("not a blob: the first bytes are \"xxxxxxxx\"");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    expect("not a regular file");
+    expect("expected a regular file, found a directory");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod architecture;
 mod batch;
 mod bench;
 mod broken_blobs;
+mod bundle;
 mod calibrate;
 mod chat;
 mod codegen;

@@ -182,6 +182,15 @@ fn check_at_random(dtype: Dtype, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
+fn requests_are_numbered_in_their_order() {
+    let mut scheduler = scheduler(&model(Dtype::F32), 1, SchedulerOptions::default());
+    for number in 0..3 {
+        let id = scheduler.submit(Request::new(vec![1, 2, 3], GenerateOptions::default())).unwrap();
+        assert_eq!(id.number(), number);
+    }
+}
+
+#[test]
 fn each_request_gets_what_it_would_get_alone() {
     check_at_random(Dtype::F32, 0..12);
 }

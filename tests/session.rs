@@ -1,8 +1,13 @@
 //! The library's session on a tiny model: however a text is fed, the numbers are the same.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use smol_tests::common::{Blob, Checkpoint, TensorDtype};
 use smolrun::format::Kind;
-use smolrun::{Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session, SessionOptions};
+use smolrun::{
+    CancelToken, Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session, SessionOptions,
+};
 
 fn model(context: usize) -> Model {
     let mut checkpoint = Checkpoint::untied(TensorDtype::F32);
@@ -193,6 +198,45 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 fn slid_after(session: &mut Session, tokens: &[u32]) -> Vec<f32> {
     session.truncate(0);
     session.feed(tokens).unwrap().to_vec()
+}
+
+#[test]
+fn a_fork_goes_on_from_there_and_changes_nothing() {
+    let (model, tokens) = (model(512), tokens());
+    let mut first = session(&model, 2);
+    first.feed(&tokens[..100]).unwrap();
+    let mut second = first.fork().unwrap();
+    assert_eq!((second.tokens(), second.threads()), (&tokens[..100], 2));
+    let forked = bits(second.feed(&tokens[100..150]).unwrap());
+    assert_eq!(first.position(), 100);
+    second.truncate(10);
+    second.feed(&[1, 2, 3]).unwrap();
+    assert_eq!(bits(first.feed(&tokens[100..150]).unwrap()), forked);
+    assert_eq!(bits(session(&model, 1).feed(&tokens[..150]).unwrap()), forked);
+}
+
+#[test]
+fn what_is_cancelled_ends_before_its_next_pass() {
+    let (model, tokens) = (model(1024), [tokens(), tokens()].concat());
+    let looks = Arc::new(AtomicUsize::new(0));
+    let (counted, at) = (Arc::clone(&looks), 2);
+    let cancel = CancelToken::asking(move || counted.fetch_add(1, Ordering::Relaxed) + 1 == at);
+    let mut session = Session::new(&model, SessionOptions::default().threads(2).cancel(&cancel)).unwrap();
+    assert_eq!(session.feed(&tokens).unwrap_err().code(), "cancelled");
+    assert_eq!(session.position(), 256, "the first pass stays");
+    let expected = bits(self::session(&model, 1).feed(&tokens).unwrap());
+    assert_eq!(bits(session.feed(&tokens[256..]).unwrap()), expected, "it goes on");
+
+    cancel.cancel();
+    let position = session.position();
+    assert!(matches!(session.hidden(&tokens[..9]), Err(Error::Cancelled)));
+    assert!(matches!(session.score(&tokens[..9], &[&[1]]), Err(Error::Cancelled)));
+    let mut generated = session.generate(&[1], GenerateOptions::default()).unwrap();
+    assert!(matches!(generated.next(), Some(Err(Error::Cancelled))) && generated.next().is_none());
+    assert!(session.position() <= position);
+    cancel.reset();
+    session.truncate(0);
+    assert_eq!(bits(session.feed(&tokens).unwrap()), expected);
 }
 
 #[test]

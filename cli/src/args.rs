@@ -41,6 +41,7 @@ Examples:
   smolrun batch smol.bin requests.jsonl -o results.jsonl
   smolrun bench smol.bin -p 512 -n 128 --threads 2
   smolrun perplexity smol.bin book.txt
+  smolrun bundle smol.bin -o chat
   smolrun cache list
   smolrun completions bash > ~/.local/share/bash-completion/completions/smolrun
 
@@ -147,6 +148,11 @@ pub(crate) enum Command {
     },
     /// Measure prefill and decode beside this machine's read bandwidth and multiply-add peak.
     Bench(BenchArgs),
+    /// Make one file of this program and a model, which runs by itself: ./chat "Hello".
+    ///
+    /// A model with a chat template answers, any other continues the text. The file needs Linux and this program's kind of
+    /// processor, and nothing else if this program is static. The model is mapped where it lies, as a blob is.
+    Bundle(BundleArgs),
     /// Show the models that were converted, and remove them.
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -285,6 +291,38 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  smolrun bundle smol.bin -o chat
+  smolrun bundle smollm2-135m-instruct --dtype q4 -o chat --system \"Answer in one sentence.\"
+  smolrun bundle smol.bin -o poet --no-chat -- --temperature 0.8 -n 100
+  smolrun bundle smol.bin -o chat-arm --program smolrun-aarch64
+  ./chat \"What is the capital of France?\"
+  smolrun info ./chat")]
+pub(crate) struct BundleArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The file to write.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// The system message.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Continue texts, though the model has a chat template.
+    #[arg(long, conflicts_with = "system")]
+    pub(crate) no_chat: bool,
+    /// Take this program instead of the one that runs: smolrun for another processor, or a static one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+    /// Replace OUT.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Options of `smolrun MODEL` with which it runs, unless its user gives others.
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
 }
 
 /// How the hidden states of a text become one vector.

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::CommandFactory;
@@ -13,10 +12,11 @@ use smolrun::{FinishReason, Message, Session, SpecialTokens, Token};
 
 use crate::args::{Args, GenerateArgs, PromptArgs};
 use crate::chat;
+use crate::exit_code;
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;
 use crate::memory;
-use crate::model::blob_of;
+use crate::model::{Listener, blob_of};
 use crate::options::{chat_options, options, prompt_options, session_options, tell_if_not_fast};
 use crate::output::Output;
 use crate::prompt_cache::PromptCache;
@@ -59,12 +59,12 @@ struct Line<'a> {
     logprobs: Option<Logprobs>,
 }
 
-pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
+pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<u8> {
     let is_conversation = is_conversation(args);
     check_usage(&args.prompt, is_conversation);
     let model = args.model.as_deref().ok_or("no model was named")?;
     let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
-    let blob = blob_of(model, args.dtype.mix())?;
+    let blob = blob_of(model, args.dtype.mix(), &Listener::program())?;
     let model = blob.open(args.no_mmap)?;
     if args.verify {
         model
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<ExitCode> {
         session.truncate(prompt_len);
         cache.save(&mut session, is_news)?;
     }
-    Ok(interrupt.exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(interrupt.exit_code().unwrap_or(exit_code::SUCCESS))
 }
 
 /// Shows what is generated as it was asked for.

@@ -10,7 +10,7 @@ use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
 use smolrun::{Model, Session, SpecialTokens};
 
 use crate::args::PerplexityArgs;
-use crate::model::blob_of;
+use crate::model::{Listener, blob_of};
 use crate::options::session_options;
 use crate::output::Output;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let (perplexity, against) = match &args.against {
         None => (alone(&mut session, &tokens, options)?, None),
         Some(blob) => {
-            let other = blob_of(blob, None)?.open(false)?;
+            let other = blob_of(blob, None, &Listener::program())?.open(false)?;
             check_tokens(&other, blob, &text, &tokens)?;
             let mut other = Session::new(&other, session_options(args.threads, None))?;
             let comparison = compare(&mut session, &mut other, &tokens, options)?;

@@ -63,6 +63,13 @@ pub struct Summary {
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
 pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
+    convert_all(options, progress).map_err(|error| match progress.cancel_token().is_cancelled() {
+        true => Error::Cancelled, // whatever a thread that writes, or a session, made of it
+        false => error,
+    })
+}
+
+fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
     let target = options.target()?;
     let checkpoint = Checkpoint::open(options)?;
     refuse_as_target(&checkpoint, &target, options)?;

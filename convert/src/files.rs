@@ -8,6 +8,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::progress::Cancelled;
 
 /// A file that was read.
 #[derive(Clone, Debug, Serialize)]
@@ -36,25 +37,28 @@ fn name(path: &Path) -> String {
 /// Bytes that are read at once of a file that is only hashed.
 const PIECE: usize = 1 << 20;
 
-/// Calls `take` with the bytes of the file at `path`, a piece at a time.
-pub(crate) fn read_pieces(path: &Path, mut take: impl FnMut(&[u8])) -> Result<()> {
+/// Calls `take` with the bytes of the file at `path`, a piece at a time, until there are no more or it has enough.
+pub(crate) fn read_pieces(path: &Path, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let (mut file, mut buffer) = (open_regular(path)?, vec![0; PIECE]);
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(read) => take(&buffer[..read]),
+            Ok(read) => take(&buffer[..read])?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::io(path)(error)),
         }
     }
 }
 
-/// The SHA-256 of the file at `path`; `add` is told how many bytes were read.
-pub(crate) fn sha256(path: &Path, add: impl Fn(u64)) -> Result<[u8; 32]> {
+/// The SHA-256 of the file at `path`; `add` is told how many bytes were read, and may end it.
+pub(crate) fn sha256(
+    path: &Path,
+    add: impl Fn(u64) -> std::result::Result<(), Cancelled>,
+) -> Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     read_pieces(path, |piece| {
         hasher.update(piece);
-        add(piece.len() as u64);
+        Ok(add(piece.len() as u64)?)
     })?;
     Ok(hasher.finalize().into())
 }

@@ -4,6 +4,7 @@
 //! nothing before it has read and checked the whole checkpoint once. The blob gets its name only after it was read back
 //! and verified.
 
+pub mod bundle;
 pub mod checkpoint;
 pub mod convert;
 pub mod error;
@@ -13,6 +14,8 @@ pub mod inspect;
 pub mod json;
 pub mod options;
 pub mod parts;
+#[doc(hidden)] // for the binary, and for packages that bring the program along
+pub mod program;
 pub mod progress;
 pub mod quantize;
 pub mod registry;

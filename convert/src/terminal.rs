@@ -5,6 +5,7 @@
 //! way to a terminal. Scripts want the exact bytes, so what goes to a file or a pipe stays as it is.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt::Write;
 
 use clap::Parser;
@@ -56,12 +57,27 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// The command line of this program.
+/// The command line of this program: its name, then its arguments.
 ///
 /// # Errors
 /// What clap says of it. That quotes the command line, and so could hold anything: here it is [`printable`].
-pub fn command_line<T: Parser>() -> Result<T, clap::Error> {
-    T::try_parse().map_err(|error| {
+pub fn command_line<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
+    parse(T::command(), args)
+}
+
+/// As [`command_line`], by a command that may differ from `T`'s in what it says.
+///
+/// # Errors
+/// As those of [`command_line`].
+pub fn parse<T: Parser>(
+    mut command: clap::Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<T, clap::Error> {
+    let matches = command.try_get_matches_from_mut(args);
+    let parsed = matches.and_then(|mut matches| {
+        T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    });
+    parsed.map_err(|error| {
         let text = error.to_string();
         match printable(&text) {
             Cow::Borrowed(_) => error,

@@ -81,6 +81,8 @@ pub enum Error {
         /// [`SchedulerOptions::kv_bytes`](crate::scheduler::SchedulerOptions#structfield.kv_bytes).
         limit: usize,
     },
+    /// The handle in [`SessionOptions::cancel`](crate::SessionOptions#structfield.cancel) was used.
+    Cancelled,
     /// A bug of this crate, caught where it ends only one request of a scheduler.
     Panic {
         /// What the panic said.
@@ -112,6 +114,7 @@ impl Error {
     /// | `blob.table` | a table contradicts itself |
     /// | `blob.too_short` | there are fewer bytes than a header has |
     /// | `blob.version` | it was written by an incompatible version |
+    /// | `cancelled` | a session's work was ended from elsewhere |
     /// | `chat_template` | the chat template cannot be used |
     /// | `context_full` | more tokens than the model's context has room for |
     /// | `io` | a file could not be opened, mapped or read |
@@ -136,6 +139,7 @@ impl Error {
             Error::Threads { .. } => "threads",
             Error::NotFinite => "not_finite",
             Error::KvBudget { .. } => "kv_budget",
+            Error::Cancelled => "cancelled",
             Error::Panic { .. } => "panic",
         }
     }
@@ -168,6 +172,7 @@ impl fmt::Display for Error {
             Error::KvBudget { needed, limit } => {
                 write!(f, "keys and values of {needed} bytes are more than the scheduler's {limit}")
             }
+            Error::Cancelled => f.write_str("it was cancelled"),
             Error::Panic { message } => write!(f, "a bug in smolrun: it panicked: {message}"),
         }
     }
@@ -212,7 +217,7 @@ mod tests {
             .map(|code| code.to_string())
             .chain(given[1].iter().map(|code| format!("blob{code}")))
             .collect();
-        assert_eq!(given.len(), 12 + 13, "a code for each variant: {given:?}");
+        assert_eq!(given.len(), 13 + 13, "a code for each variant: {given:?}");
         let distinct: BTreeSet<&str> = given.iter().map(String::as_str).collect();
         assert_eq!(distinct.len(), given.len(), "each of its own: {given:?}");
         let documented = between(ours, "/// | `", "` |");

@@ -67,6 +67,7 @@
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
+mod cancel;
 #[cfg(feature = "chat")]
 pub mod chat;
 mod error;
@@ -82,12 +83,13 @@ pub mod storage;
 pub mod tokenizer;
 mod verify;
 
+pub use self::cancel::CancelToken;
 #[cfg(feature = "chat")]
 #[doc(inline)]
 pub use self::chat::Message;
 pub use self::error::{Error, Result};
 pub use self::generate::{
-    CancelToken, FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
+    FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
 };
 pub use self::kernels::Kernels;
 #[doc(hidden)] // for `smolrun bench`

@@ -9,7 +9,6 @@ mod results;
 use std::collections::HashMap;
 use std::error::Error;
 use std::ops::Range;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use smolconv::Progress;
@@ -24,6 +23,7 @@ use self::record::Answer;
 use self::request::{Defaults, Object, Problem};
 use self::results::Results;
 use crate::args::BatchArgs;
+use crate::exit_code;
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;
 use crate::output::{hex, tell};
@@ -37,7 +37,7 @@ const MOST_WAITING: usize = 64;
 /// How often the speed is told.
 const BETWEEN_WORDS: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(args: &BatchArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
     if args.answer.sampling.has_random_seed() {
         return Err("--seed random: expected a number, by which a batch that goes on draws the same".into());
     }
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<ExitCode> {
         let is_done = is_done(args, lines)?;
         file.end()?;
         return match is_done {
-            true => Ok(ExitCode::SUCCESS),
+            true => Ok(exit_code::SUCCESS),
             false => Err(format!(
                 "{}: it exists, and is of no batch to go on with; --force replaces it",
                 args.out.display()
@@ -91,10 +91,10 @@ pub(crate) fn run(args: &BatchArgs) -> Result<ExitCode> {
     batch.results.end()?;
     if is_complete {
         file.end()?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit_code::SUCCESS);
     }
     tell("stopped; the same command goes on");
-    Ok(interrupt.exit_code().map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(interrupt.exit_code().unwrap_or(exit_code::FAILURE))
 }
 
 fn scheduler(args: &BatchArgs, model: &Model) -> Result<Scheduler> {
@@ -326,6 +326,6 @@ impl Meter {
 
     /// So many requests more are done.
     fn done(&self, requests: u64) {
-        self.progress.add(requests);
+        let _ = self.progress.add(requests); // signals end a batch, not this
     }
 }

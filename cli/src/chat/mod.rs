@@ -10,7 +10,6 @@ use std::env;
 use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use smolrun::chat::ChatOptions;
@@ -22,6 +21,7 @@ use self::editor::{Editor, Input};
 use self::rescue::Rescue;
 use self::settings::Settings;
 use crate::args::GenerateArgs;
+use crate::exit_code;
 use crate::interrupt::Interrupt;
 use crate::options::{chat_options, options, prompt_options};
 use crate::output::{Output, say};
@@ -56,7 +56,7 @@ pub(crate) fn run(
     session: Session,
     name: &str,
     cache: Option<PromptCache>,
-) -> Result<ExitCode> {
+) -> Result<u8> {
     let interrupt = Interrupt::new()?;
     let mut chat = Chat {
         settings: Settings::new(&args.answer, session.model()),
@@ -78,7 +78,7 @@ pub(crate) fn run(
         chat.rescue.save();
     }
     talked?;
-    Ok(interrupt.termination().map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(interrupt.termination().unwrap_or(exit_code::SUCCESS))
 }
 
 impl Chat {

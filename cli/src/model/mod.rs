@@ -1,4 +1,4 @@
-//! What the argument MODEL means: a blob, or a checkpoint that becomes one in the cache, once.
+//! What a model's name means: a blob, or a checkpoint that becomes one in the cache, once.
 
 mod args;
 mod entry;
@@ -11,24 +11,43 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use smolconv::Mix;
+use smolconv::bundle::Bundle;
 use smolconv::parts::PartName;
+use smolconv::{Mix, Progress};
 use smolrun::Model;
 use smolrun::format::MAGIC;
+use smolrun::storage::Storage;
 
 pub(crate) use self::args::{DtypeArgs, ModelArgs};
 pub(crate) use self::entry::{Cache, Entry};
 use self::prepare::prepare;
-use crate::memory;
+use crate::output::tell;
+use crate::{interrupt, memory};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+/// A result with an error for people.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A blob to run.
-pub(crate) struct Blob {
+pub struct Blob {
     /// Where it lies.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// What a person calls it.
-    pub(crate) name: String,
+    pub name: String,
+}
+
+/// Who waits while a model is fetched and converted.
+pub struct Listener<'a> {
+    /// Called before this begins, unless there is nothing to do. It gives the progress that the work reports to.
+    pub begin: &'a dyn Fn() -> Progress,
+    /// Called with what a person may want to know.
+    pub tell: &'a dyn Fn(&str),
+}
+
+impl Listener<'_> {
+    /// This program: it ends on signals from then on, and has a bar on a terminal.
+    pub(crate) fn program() -> Listener<'static> {
+        Listener { begin: &begin, tell: &tell }
+    }
 }
 
 impl ModelArgs {
@@ -39,7 +58,7 @@ impl ModelArgs {
 
     /// The blob of the model, made if it is not there.
     pub(crate) fn blob(&self) -> Result<Blob> {
-        blob_of(&self.model, self.dtype.mix())
+        blob_of(&self.model, self.dtype.mix(), &Listener::program())
     }
 }
 
@@ -47,7 +66,12 @@ impl Blob {
     /// Opens the blob, mapped or read.
     pub(crate) fn open(&self, no_mmap: bool) -> Result<Model> {
         let path = &self.path;
-        let result = if no_mmap { Model::read(path) } else { Model::open(path) };
+        let bundle = if begins_as_program(path) { Bundle::find(path)? } else { None };
+        let result = match (bundle, no_mmap) {
+            (Some(bundle), _) => open_bundled(path, bundle, no_mmap),
+            (None, true) => Model::read(path),
+            (None, false) => Model::open(path),
+        };
         let model = result.map_err(|error| match error {
             smolrun::Error::Io { .. } => error.to_string(), // names the file itself
             error => format!("{}: {error}", path.display()),
@@ -57,10 +81,23 @@ impl Blob {
     }
 }
 
-/// The blob that `model` means: itself, or what the cache has of it as `mix`. A path that is there comes before a name.
-pub(crate) fn blob_of(model: &Path, mix: Option<Mix>) -> Result<Blob> {
+/// Maps the blob of a bundle where it lies, or copies it from there.
+fn open_bundled(path: &Path, bundle: Bundle, no_mmap: bool) -> smolrun::Result<Model> {
+    let mapped = Storage::map_range(path, bundle.blob);
+    let mapped = mapped.map_err(|source| smolrun::Error::Io { path: path.into(), source })?;
+    if no_mmap { Model::from_bytes(mapped.bytes()) } else { Model::from_storage(mapped) }
+}
+
+fn begin() -> Progress {
+    interrupt::end_on_signals();
+    Progress::new(false)
+}
+
+/// The blob that `model` means: itself, or what the cache has of it as `mix`, made if it has nothing. A path that is there
+/// comes before a name.
+pub fn blob_of(model: &Path, mix: Option<Mix>, listener: &Listener<'_>) -> Result<Blob> {
     if is_checkpoint(model) {
-        return prepare(model, mix.unwrap_or(Mix::Auto));
+        return prepare(model, mix.unwrap_or(Mix::Auto), listener);
     }
     match mix {
         Some(mix) if model.exists() => {
@@ -79,10 +116,19 @@ fn is_checkpoint(model: &Path) -> bool {
     found.is_dir() || found.is_file() && begins_as_checkpoint(model)
 }
 
+/// Whether the file may be a bundle.
+fn begins_as_program(file: &Path) -> bool {
+    file.is_file() && start_of(file).is_some_and(|start: [u8; 4]| start == *b"\x7fELF")
+}
+
+fn start_of<const LEN: usize>(file: &Path) -> Option<[u8; LEN]> {
+    let mut start = [0; LEN];
+    File::open(file).ok()?.read_exact(&mut start).ok()?;
+    Some(start)
+}
+
 fn begins_as_checkpoint(file: &Path) -> bool {
-    let mut start = [0; 10];
-    let Ok(mut file) = File::open(file) else { return false };
-    let Ok(()) = file.read_exact(&mut start) else { return false };
+    let Some(start) = start_of::<10>(file) else { return false };
     let is_json = start.trim_ascii_start().starts_with(b"{");
     !start.starts_with(&MAGIC) && (start.starts_with(b"GGUF") || &start[8..] == b"{\"" || is_json)
 }

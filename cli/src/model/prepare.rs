@@ -14,9 +14,8 @@ use smolrun::format::{VERSION_MAJOR, VERSION_MINOR};
 
 use super::entry::{Cache, END, touch};
 use super::record::Record;
-use super::{Blob, Result, name};
-use crate::interrupt;
-use crate::output::{hex, tell};
+use super::{Blob, Listener, Result, name};
+use crate::output::hex;
 
 /// Hexadecimal digits of a hash in a name.
 const DIGITS: usize = 24;
@@ -30,7 +29,7 @@ pub(super) fn is_name(model: &Path) -> bool {
 }
 
 /// The blob of the model that `source` names, as `mix`.
-pub(super) fn prepare(source: &Path, mix: Mix) -> Result<Blob> {
+pub(super) fn prepare(source: &Path, mix: Mix, listener: &Listener<'_>) -> Result<Blob> {
     let cache = Cache::from_env()?;
     let request = Request::new(source, mix)?;
     let path = cache.record(&request.key());
@@ -40,9 +39,9 @@ pub(super) fn prepare(source: &Path, mix: Mix) -> Result<Blob> {
             blob
         }
         None => {
-            interrupt::end_on_signals();
+            let progress = (listener.begin)();
             cache.create()?;
-            request.blob(&cache, &path).inspect_err(|_| cache.remove_if_empty())?
+            request.blob(&cache, &path, &progress, listener.tell).inspect_err(|_| cache.remove_if_empty())?
         }
     };
     Ok(Blob { path: blob, name: request.name() })
@@ -111,22 +110,28 @@ impl<'a> Request<'a> {
     }
 
     /// Makes the blob, or finds the one of the same content, and writes the record at `record`.
-    fn blob(&self, cache: &Cache, record: &Path) -> Result<PathBuf> {
-        let progress = Progress::new(false);
-        let (path, origin) = self.fetched(&progress)?;
+    fn blob(
+        &self,
+        cache: &Cache,
+        record: &Path,
+        progress: &Progress,
+        tell: &dyn Fn(&str),
+    ) -> Result<PathBuf> {
+        let (path, origin) = self.fetched(progress, tell)?;
         let options = Options { weights: self.mix.into(), ..Options::new(&path, &cache.directory) };
         let inputs = Inputs::of(&options)?;
         let may_go = matches!(self.source, Source::Known(_));
         let new_record = || Record::new(self.label(), &inputs.files, &inputs.absent, may_go);
         let before = new_record();
-        let content = content(&inputs, origin.as_ref(), &progress)?;
+        let content = content(&inputs, origin.as_ref(), progress)?;
         let out = match cache.blob(&content) {
             Some(blob) => blob,
             None => cache.directory.join(format!("{}-{content}{END}", self.plain_name())),
         };
-        if !is_good(&out, &progress) {
+        if !is_good(&out, progress) {
+            tell(&format!("converting {} to {} …", self.given.display(), inputs.mix.name()));
             let (weights, out) = (inputs.mix.into(), out.clone());
-            self.convert(&Options { weights, out, force: true, origin, ..options }, inputs.mix, &progress)?;
+            convert(&Options { weights, out, force: true, origin, ..options }, progress)?;
         }
         if !before.agrees_with(&new_record()) {
             let _ = fs::remove_file(&out);
@@ -140,18 +145,12 @@ impl<'a> Request<'a> {
         Ok(out)
     }
 
-    fn convert(&self, options: &Options, mix: Mix, progress: &Progress) -> Result<()> {
-        tell(&format!("converting {} to {} …", self.given.display(), mix.name()));
-        convert(options, progress)?;
-        Ok(())
-    }
-
     /// Where the checkpoint lies on this machine, and where it came from.
-    fn fetched(&self, progress: &Progress) -> Result<(PathBuf, Option<Origin>)> {
+    fn fetched(&self, progress: &Progress, tell: &dyn Fn(&str)) -> Result<(PathBuf, Option<Origin>)> {
         match &self.source {
             Source::Path(path) => Ok((path.clone(), None)),
             Source::Known(known) => {
-                let fetched = known.locate(&registry::cache_from_env()?, progress, &tell)?;
+                let fetched = known.locate(&registry::cache_from_env()?, progress, tell)?;
                 Ok((fetched.path, Some(fetched.origin)))
             }
         }

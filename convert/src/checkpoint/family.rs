@@ -97,7 +97,7 @@ impl Family {
 
     /// The tensors that a model has beyond those of the first Llama.
     pub(crate) fn extras(self, fields: &Fields) -> Result<Extras> {
-        let is_on = |field| Ok(fields.optional(field, "true or false")?.unwrap_or(false));
+        let is_on = |field| -> Result<bool> { Ok(fields.optional(field, "true or false")?.unwrap_or(false)) };
         let (none, biased) = (Extras::default(), is_on("attention_bias")?);
         let attention = Extras { qkv_bias: biased, o_bias: biased, ..none };
         Ok(match self {

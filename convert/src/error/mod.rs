@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 pub use self::tokenizer::TokenizerError;
 
 use crate::options::Keep;
+use crate::progress::Cancelled;
 
 /// Why a checkpoint was not converted, or a blob not read.
 #[derive(Debug)]
@@ -79,6 +80,8 @@ pub enum Error {
         /// What `smolrun` found.
         source: smolrun::Error,
     },
+    /// Who watched it ended it: see [`Watch::cancel`](crate::progress::Watch::cancel).
+    Cancelled,
 }
 
 /// A result with this crate's [`Error`].
@@ -118,6 +121,14 @@ impl Error {
         }
     }
 
+    /// A model could not read the text at `path`: for `map_err`.
+    pub(crate) fn text(path: &Path) -> impl Fn(smolrun::Error) -> Error + '_ {
+        |source| match source {
+            smolrun::Error::Cancelled => Error::Cancelled,
+            source => Error::file(path, source.to_string()),
+        }
+    }
+
     /// The same error of a blob that is not called by its name yet: for `map_err`.
     pub(crate) fn of_blob(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
         |error| match error {
@@ -125,6 +136,12 @@ impl Error {
             Error::Blob { source, .. } => Error::blob(path)(source),
             other => other,
         }
+    }
+}
+
+impl From<Cancelled> for Error {
+    fn from(_: Cancelled) -> Error {
+        Error::Cancelled
     }
 }
 
@@ -143,6 +160,7 @@ impl fmt::Display for Error {
             Error::Options { problem } => f.write_str(problem),
             Error::Keep { keep, problem } => write!(f, "--keep {keep}: {problem}"),
             Error::Blob { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Cancelled => f.write_str("it was cancelled"),
         }
     }
 }

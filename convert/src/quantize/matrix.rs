@@ -50,7 +50,7 @@ pub fn quantize_calibrated(
             numbers[..values.len()].copy_from_slice(values);
         }
         let loss = calibrated.quantize(numbers, packed);
-        progress.add(packed.len() as u64);
+        progress.add(packed.len() as u64)?;
         Ok(loss)
     });
     let losses: Vec<Loss> = losses.collect::<Result<_>>()?; // in the order of the panels

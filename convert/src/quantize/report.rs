@@ -32,12 +32,12 @@ impl Report {
             let mut session = Session::new(exact, SessionOptions::default())?;
             session.perplexity(&tokens, options(exact)).map(drop)
         };
-        check().map_err(failed(text))
+        check().map_err(Error::text(&text.path))
     }
 
     /// Of `model`, made of what `exact` has as the checkpoint has it.
     pub fn new(model: &Model, exact: &Model, text: &Text, progress: &Progress) -> Result<Report> {
-        let comparison = compare(model, exact, text, progress).map_err(failed(text))?;
+        let comparison = compare(model, exact, text, progress).map_err(Error::text(&text.path))?;
         Ok(Report {
             text: SourceRecord::new(&text.path, text.text.as_bytes()),
             window: options(model).window,
@@ -64,14 +64,14 @@ impl Report {
 
 fn compare(model: &Model, exact: &Model, text: &Text, progress: &Progress) -> smolrun::Result<Comparison> {
     let (tokens, options) = (tokens(model, text)?, options(model));
-    let session = |model| Session::new(model, SessionOptions::default());
+    let session = |model| Session::new(model, SessionOptions::default().cancel(progress.cancel_token()));
     let (mut session, mut reference) = (session(model)?, session(exact)?);
     let window = options.window as u64;
     progress.start_tokens("comparing", tokens.len() as u64 / window * window);
     let mut sum = Comparison::default();
     for comparison in session.compare(&mut reference, &tokens, options)? {
         sum += comparison?;
-        progress.add(window);
+        progress.add(window)?;
     }
     Ok(sum)
 }
@@ -85,9 +85,4 @@ fn options(model: &Model) -> PerplexityOptions {
     let options = PerplexityOptions::default();
     let window = options.window.min(model.config().max_position_embeddings);
     options.window(window)
-}
-
-/// For `map_err`.
-fn failed(text: &Text) -> impl Fn(smolrun::Error) -> Error + '_ {
-    |source| Error::file(&text.path, source.to_string())
 }

@@ -105,7 +105,7 @@ fn git_sha1(path: &Path, len: u64, progress: &Progress) -> Result<String> {
     hasher.update(format!("blob {len}\0"));
     read_pieces(path, |piece| {
         hasher.update(piece);
-        progress.add(piece.len() as u64);
+        Ok(progress.add(piece.len() as u64)?)
     })?;
     Ok(hex(&hasher.finalize()))
 }

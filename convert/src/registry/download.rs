@@ -83,7 +83,7 @@ impl Hub<'_> {
     fn append(&self, from: Response, file: &mut File, len: Option<u64>, most: Option<u64>) -> Done<()> {
         let mut total = file.metadata()?.len();
         self.progress.start("fetching", len.unwrap_or(0));
-        self.progress.add(total);
+        self.progress.add(total).map_err(io::Error::from)?;
         let (mut reader, mut buffer) = (from.into_reader(), vec![0; 1 << 16]);
         loop {
             match reader.read(&mut buffer) {
@@ -94,7 +94,7 @@ impl Hub<'_> {
                         return Err(Problem::Content(format!("expected {most} bytes, found more")));
                     }
                     file.write_all(&buffer[..read])?;
-                    self.progress.add(read as u64);
+                    self.progress.add(read as u64).map_err(io::Error::from)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Problem::Hub(self.broken_off(&error))),

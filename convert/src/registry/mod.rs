@@ -76,6 +76,15 @@ struct Registry {
     model: Vec<Model>,
 }
 
+/// Where the checkpoint lies that `source` names, fetched unless it is there, and where it came from; nothing if `source`
+/// is a path, and an error if it is neither. `notice` is told what is fetched, a line at a time.
+pub fn fetched(source: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<Option<Fetched>> {
+    match known(source)? {
+        Some(known) => known.locate(&cache_from_env()?, progress, notice).map(Some),
+        None => absent(source).map_or(Ok(None), Err),
+    }
+}
+
 /// All models that are known by name.
 pub fn models() -> Result<Vec<Model>> {
     let registry: Registry = toml::from_str(REGISTRY)
@@ -169,7 +178,7 @@ impl RegisteredFile {
             return Err(Error::file(path, format!("expected {size} bytes, found {len}")));
         }
         let Some(expected) = &self.sha256 else { return Ok(()) };
-        let found = hex(&sha256(path, |_| ())?);
+        let found = hex(&sha256(path, |_| Ok(()))?);
         match found == *expected {
             true => Ok(()),
             false => Err(Error::file(path, format!("expected SHA-256 {expected}, found {found}"))),

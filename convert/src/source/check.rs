@@ -72,7 +72,7 @@ impl Pass<'_> {
                 return Err(not_finite(tensor, done, index, value));
             }
             done += self.buffer.len() as u64;
-            progress.add(self.buffer.len() as u64);
+            progress.add(self.buffer.len() as u64)?;
         }
         Ok(())
     }

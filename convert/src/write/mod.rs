@@ -1,6 +1,7 @@
 //! From a checkpoint to the blob on the disk: where every section goes, its bytes, and a name only for what is complete.
 
 mod blocks;
+pub mod bundle;
 pub mod metadata;
 pub mod pack;
 pub mod plan;

@@ -205,7 +205,7 @@ impl Writer {
     fn run(mut self, pieces: Receiver<Option<Piece>>, progress: &Progress) -> io::Result<u64> {
         while let Ok(piece) = pieces.recv() {
             match piece {
-                Some(piece) => progress.add(self.write(piece.section, piece.data.bytes())?),
+                Some(piece) => progress.add(self.write(piece.section, piece.data.bytes())?)?,
                 None => return self.finish(),
             }
         }

@@ -1,6 +1,6 @@
 //! How a text is measured.
 
-use crate::generate::CancelToken;
+use crate::cancel::CancelToken;
 
 /// How a text is cut for [`Session::perplexity`](crate::Session::perplexity) and
 /// [`Session::compare`](crate::Session::compare).

@@ -3,8 +3,8 @@
 use std::slice::ChunksExact;
 
 use super::options::PerplexityOptions;
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
-use crate::generate::CancelToken;
 use crate::model::Model;
 
 /// Most tokens of a piece: enough to be bound by arithmetic; logits of that many positions are 25 MB of 49,152 tokens.

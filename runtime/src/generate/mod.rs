@@ -1,6 +1,5 @@
 //! From a prompt to a stream of tokens: session, sampler, text.
 
-mod cancel;
 mod generation;
 mod hidden;
 mod logprobs;
@@ -16,7 +15,6 @@ mod token;
 mod token_stream;
 mod tokens;
 
-pub use self::cancel::CancelToken;
 pub use self::generation::Generation;
 pub use self::hidden::Pooling;
 pub(crate) use self::logprobs::LogSoftmax;

@@ -1,7 +1,7 @@
 //! What a generation can be told.
 
-use super::cancel::CancelToken;
 use super::sampler::Sampling;
+use crate::cancel::CancelToken;
 
 /// What to generate.
 #[derive(Clone, Debug)]

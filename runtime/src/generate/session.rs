@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::exec::{Pool, Spawn, Work};
 use crate::kernels::Kernels;
@@ -32,6 +33,10 @@ pub struct SessionOptions {
     pub kv_dtype: Option<KvDtype>,
     /// What happens when the sequence is as long as the model's context.
     pub overflow: Overflow,
+    /// A handle that ends whatever the session does, before its next pass, with [`Error::Cancelled`](crate::Error::Cancelled).
+    /// The sequence keeps the tokens of the passes before it, and can go on once the handle is
+    /// [reset](CancelToken::reset). A generation has another one, which ends it without an error.
+    pub cancel: CancelToken,
     /// Whether prompts may run faster, with activations rounded to bf16, on AMX or AVX512-BF16: **not bit-exact**. By
     /// default everything is exact.
     ///
@@ -71,6 +76,12 @@ impl SessionOptions {
         SessionOptions { overflow, ..self }
     }
 
+    /// These options with a handle that ends what the session does, see
+    /// [`SessionOptions::cancel`](SessionOptions#structfield.cancel).
+    pub fn cancel(self, cancel: &CancelToken) -> SessionOptions {
+        SessionOptions { cancel: cancel.clone(), ..self }
+    }
+
     /// These options with prompts that may be rounded for speed, or must be exact.
     pub fn fast(self, fast: bool) -> SessionOptions {
         SessionOptions { fast, ..self }
@@ -84,15 +95,23 @@ impl SessionOptions {
 pub struct Session {
     engine: Engine,
     sequence: Sequence,
+    /// For another one like it.
+    options: SessionOptions,
 }
 
 impl Session {
     /// An empty sequence.
     pub fn new(model: &Model, options: SessionOptions) -> Result<Session> {
-        let SessionOptions { threads, spawn, kernels, kv_dtype, overflow, fast } = options;
-        let engine = Engine::new(model, EngineOptions { threads, spawn, kernels, fast })?;
-        let sequence = engine.sequence(kv_dtype, overflow)?;
-        Ok(Session { engine, sequence })
+        let engine = engine(model, &options)?;
+        let sequence = engine.sequence(options.kv_dtype, options.overflow)?;
+        Ok(Session { engine, sequence, options })
+    }
+
+    /// Another session that goes on from here, with the same options and an engine of its own. Both share the keys and
+    /// values so far, and copy a block of them before they write to it.
+    pub fn fork(&self) -> Result<Session> {
+        let engine = engine(self.model(), &self.options)?;
+        Ok(Session { engine, sequence: self.sequence.fork(), options: self.options.clone() })
     }
 
     /// The model it runs.
@@ -220,6 +239,12 @@ impl Session {
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.engine.load(&mut self.sequence, path.as_ref())
     }
+}
+
+/// The engine of a session with `options`.
+fn engine(model: &Model, options: &SessionOptions) -> Result<Engine> {
+    let SessionOptions { threads, spawn, kernels, cancel, fast, .. } = options.clone();
+    Ok(Engine::new(model, EngineOptions { threads, spawn, kernels, fast })?.cancel(cancel))
 }
 
 impl fmt::Debug for Session {

@@ -1,12 +1,12 @@
 //! Logits in, tokens out.
 
-use super::cancel::CancelToken;
 use super::logprobs::{LogSoftmax, Logprobs};
 use super::options::GenerateOptions;
 use super::sampler::{Candidates, SamplerChain};
 use super::stop::StopStrings;
 use super::stream::TextStream;
 use super::token::{FinishReason, Token};
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;

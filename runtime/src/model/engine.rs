@@ -14,6 +14,7 @@ use super::activations::{Activations, Observer};
 use super::attention::{Attention, QueryTiles};
 use super::batch::{PassError, Rows};
 use super::rope::Rope;
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::exec::{
     ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, Work, padded,
@@ -76,6 +77,8 @@ pub struct Engine {
     rope: Rope,
     tiles: QueryTiles,
     scratch: Scratch,
+    /// Ends what takes several passes, between these.
+    cancel: CancelToken,
     /// Of each entry of the last pass, which logits are its own.
     asked: Vec<Option<usize>>,
 }
@@ -119,6 +122,7 @@ impl Engine {
             rope: Rope::default(),
             tiles: QueryTiles::default(),
             scratch: Scratch::new(threads),
+            cancel: CancelToken::default(),
             asked: Vec::new(),
             exec: ExecContext {
                 kernels,
@@ -329,6 +333,11 @@ impl Engine {
 
 /// What a session does with its engine and its one sequence.
 impl Engine {
+    /// This engine with a handle that ends what takes several passes.
+    pub(crate) fn cancel(self, cancel: CancelToken) -> Engine {
+        Engine { cancel, ..self }
+    }
+
     /// Appends `tokens`, any number of them, and returns the last one's logits, `[vocab_size]`.
     pub(crate) fn feed(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<&[f32]> {
         self.in_passes(sequence, tokens, |engine, sequence, now| {
@@ -393,7 +402,8 @@ impl Engine {
         })
     }
 
-    /// Has `pass` append `tokens` in as few passes as they take: it gets those of each as a range of `tokens`.
+    /// Has `pass` append `tokens` in as few passes as they take: it gets those of each as a range of `tokens`. An error
+    /// before a pass if it was cancelled.
     fn in_passes(
         &mut self,
         sequence: &mut Sequence,
@@ -403,6 +413,9 @@ impl Engine {
         sequence.check(self.model.config(), tokens)?;
         let mut start = 0;
         while start < tokens.len() {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
             let end = tokens.len().min(start + Self::MAX_ROWS.min(sequence.room()));
             pass(self, sequence, start..end)?;
             start = end;

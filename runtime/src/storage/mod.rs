@@ -31,18 +31,25 @@ impl Storage {
     #[cfg(feature = "mmap")]
     pub fn map(path: &Path) -> io::Result<Storage> {
         let file = open_regular(path)?;
-        if file.metadata()?.len() == 0 {
-            return Ok(Storage::Static(&[])); // an empty file cannot be mapped everywhere
-        }
-        // SAFETY: `Mmap` asks that the file is not changed while it is mapped. That is a promise of whoever owns the
-        // file, passed on in this function's documentation; no code of ours writes to a blob in place.
-        let map = unsafe { memmap2::Mmap::map(&file)? };
-        // What is not in memory yet comes in large pages, which later starts map at once. Only advice: old systems refuse.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Storage::Mapped(map))
+        let len = file.metadata()?.len();
+        map_range(&file, 0..len)
     }
 
+    /// Maps these bytes of the file at `path`, which must not change either: for a blob that lies within another file. A
+    /// blob can only be used where the range begins on a multiple of 64.
+    #[cfg(feature = "mmap")]
+    pub fn map_range(path: &Path, range: Range<u64>) -> io::Result<Storage> {
+        let file = open_regular(path)?;
+        let len = file.metadata()?.len();
+        match range.start <= range.end && range.end <= len {
+            true => map_range(&file, range),
+            false => {
+                let problem =
+                    format!("expected bytes {} to {}, found a file of {len}", range.start, range.end);
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem))
+            }
+        }
+    }
     /// Reads the file at `path` into memory: for network mounts, and files that others may change.
     pub fn read(path: &Path) -> io::Result<Storage> {
         let mut file = open_regular(path)?;
@@ -85,6 +92,22 @@ impl Storage {
             _ => {}
         }
     }
+}
+
+/// Maps bytes that the file has.
+#[cfg(feature = "mmap")]
+fn map_range(file: &File, range: Range<u64>) -> io::Result<Storage> {
+    if range.is_empty() {
+        return Ok(Storage::Static(&[])); // nothing cannot be mapped everywhere
+    }
+    let len = usize::try_from(range.end - range.start).map_err(|_| out_of_memory())?;
+    // SAFETY: `Mmap` asks that the file is not changed while it is mapped. That is a promise of whoever owns the
+    // file, passed on in the documentation of `Storage::map`; no code of ours writes to a blob in place.
+    let map = unsafe { memmap2::MmapOptions::new().offset(range.start).len(len).map(file)? };
+    // What is not in memory yet comes in large pages, which later starts map at once. Only advice: old systems refuse.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Ok(Storage::Mapped(map))
 }
 
 /// Opens a file. It refuses a directory, a pipe or a device and says what it is, instead of failing obscurely later.
@@ -134,6 +157,25 @@ mod tests {
             assert_eq!(read.bytes(), bytes);
             #[cfg(feature = "mmap")]
             assert_eq!(Storage::map(&path).unwrap().bytes(), bytes);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    #[cfg(feature = "mmap")]
+    fn a_part_of_a_file_is_mapped_if_it_is_there() {
+        let path = std::env::temp_dir().join(format!("smolrun-range-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..200_000).map(|i| (i / 7) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        for range in [0..0, 5..5, 0..10, 64..1000, 65_536..200_000, 100_003..100_004, 200_000..200_000] {
+            let storage = Storage::map_range(&path, range.start as u64..range.end as u64).unwrap();
+            assert_eq!(storage.bytes(), &bytes[range.clone()]);
+            assert!(!range.start.is_multiple_of(64) || range.is_empty() || is_aligned(storage.bytes()));
+        }
+        #[allow(clippy::reversed_empty_ranges)]
+        for range in [0..200_001, 200_001..200_002, 10..5, u64::MAX - 1..u64::MAX] {
+            let error = Storage::map_range(&path, range).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         }
         std::fs::remove_file(&path).unwrap();
     }

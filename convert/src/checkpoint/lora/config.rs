@@ -69,7 +69,7 @@ impl AdapterConfig {
     pub(super) fn read(fields: &Fields) -> Result<AdapterConfig> {
         check_kind(fields)?;
         let r = fields.required("r", "a positive integer")?;
-        let is_on = |field| Ok(fields.optional(field, "a bool")?.unwrap_or(false));
+        let is_on = |field| -> Result<bool> { Ok(fields.optional(field, "a bool")?.unwrap_or(false)) };
         let config = AdapterConfig {
             r,
             lora_alpha: fields.required("lora_alpha", "a number")?,

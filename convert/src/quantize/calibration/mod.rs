@@ -49,14 +49,15 @@ pub fn quantize(
     text: &Text,
     progress: &Progress,
 ) -> Result<Sections> {
-    let failed = |source: smolrun::Error| Error::file(&text.path, source.to_string());
-    let samples = Samples::new(model, &text.text).map_err(failed)?;
+    let failed = Error::text(&text.path);
+    let samples = Samples::new(model, &text.text).map_err(&failed)?;
     let targets = bindings.iter().filter_map(|binding| Target::new(binding, model).transpose());
     let targets: Vec<Target> = targets.collect::<Result<_>>()?;
-    let mut session = Session::new(model, SessionOptions::default()).map_err(failed)?;
+    let mut session =
+        Session::new(model, SessionOptions::default().cancel(progress.cancel_token())).map_err(&failed)?;
     let (mut sections, kernels) = (Sections::new(), session.kernels());
     for targets in groups(&targets) {
-        let sums = observe(&mut session, &samples, targets, progress).map_err(failed)?;
+        let sums = observe(&mut session, &samples, targets, progress).map_err(&failed)?;
         progress.start("quantizing", targets.iter().map(Target::bytes).sum());
         for (target, observed) in targets.iter().zip(sums) {
             let quantized = target.quantize(source, &observed, kernels, progress)?;
@@ -206,8 +207,7 @@ fn observe(
                 add(place, &inputs);
             }
         })?;
-        progress.add(tokens.len() as u64);
-        Ok::<(), smolrun::Error>(())
+        Ok::<(), smolrun::Error>(progress.add(tokens.len() as u64)?)
     };
     for window in &samples.windows {
         run(window, &mut |place, inputs| observed[place].sums.add(kernels, inputs, 1.0 / tokens as f32))?;

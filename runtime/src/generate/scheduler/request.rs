@@ -34,6 +34,13 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
 
+impl RequestId {
+    /// Its number: 0 for a scheduler's first request, and one more for each that it takes after that.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What happened to a request.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -2,7 +2,7 @@
 
 use std::process::exit;
 
-use smolconv::write::temp_file;
+use crate::write::temp_file;
 
 /// What a shell adds to the number of the signal that ended a program.
 const SIGNALED: i32 = 128;

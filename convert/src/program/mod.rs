@@ -1,41 +1,47 @@
-//! The `smolconv` program.
+//! The program `smolconv`: arguments, output, signals, exit codes. Packages for other languages bring it along, too.
 
 mod args;
 mod out_name;
 mod signals;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Instant;
 
+use self::args::{Cli, Command, Convert};
+use crate::convert::convert;
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::terminal::{command_line, escape_json, one_line};
+use crate::write::verify;
+use crate::{inspect, registry};
 use clap::CommandFactory;
 use clap_complete::Shell;
-use smolconv::terminal::{command_line, escape_json, one_line};
-use smolconv::write::verify;
-use smolconv::{Error, Progress, convert, inspect, registry};
 
-use self::args::{Cli, Command, Convert};
-
+/// What a failure exits with.
+const FAILURE: u8 = 1;
 /// What `clap` exits with, too.
 const WRONG_USAGE: u8 = 2;
 
-fn main() -> ExitCode {
-    let cli: Cli = command_line().unwrap_or_else(|error| error.exit());
-    match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+/// Runs the program with these arguments, the first of which is its name, and returns its exit code. Wrong usage, and a
+/// signal, end the process.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli: Cli = command_line(args).unwrap_or_else(|error| error.exit());
+    match run_command(&cli) {
+        Ok(()) => 0,
         Err(error) => {
             eprintln!("smolconv: error: {}", one_line(&error.to_string()));
             match error {
-                Error::Options { .. } => ExitCode::from(WRONG_USAGE),
-                _ => ExitCode::FAILURE,
+                Error::Options { .. } => WRONG_USAGE,
+                _ => FAILURE,
             }
         }
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Error> {
+fn run_command(cli: &Cli) -> Result<(), Error> {
     match (&cli.command, &cli.convert) {
         (Some(Command::List { json }), _) => run_list(*json),
         (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
@@ -60,11 +66,8 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
             eprintln!("smolconv: {}", one_line(line));
         }
     };
-    if let Some(known) = registry::known(&options.source)? {
-        let found = known.locate(&registry::cache_from_env()?, &progress, &notice)?;
+    if let Some(found) = registry::fetched(&options.source, &progress, &notice)? {
         (options.source, options.origin) = (found.path, Some(found.origin));
-    } else if let Some(error) = registry::absent(&options.source) {
-        return Err(error);
     }
     if !args.names_out() && options.source.exists() {
         notice(&format!("writing {}", options.out.display()));

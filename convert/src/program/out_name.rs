@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use smolconv::Mix;
-use smolconv::parts::PartName;
+use crate::options::Mix;
+use crate::parts::PartName;
 
 /// What the names of a checkpoint's files end in, the longest first.
 const ENDS: [&str; 4] = [".safetensors.index.json", ".safetensors", ".gguf", ".json"];

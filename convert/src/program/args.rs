@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::out_name::out_name;
+use crate::options::{Calibration, Keep, Mix, Options, Weights};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use smolconv::{Calibration, Keep, Mix, Options, Weights};
-
-use crate::out_name::out_name;
 
 const EXAMPLES: &str = "\
 Examples:
