@@ -50,6 +50,7 @@ impl Storage {
             }
         }
     }
+
     /// Reads the file at `path` into memory: for network mounts, and files that others may change.
     pub fn read(path: &Path) -> io::Result<Storage> {
         let mut file = open_regular(path)?;
