@@ -18,7 +18,8 @@ impl Matrix {
         let width = session.model().config().vocab_size;
         let len = tokens.len().saturating_sub(skip).saturating_mul(width);
         let mut numbers = Vec::new();
-        let out_of_memory = |_| Error::OutOfMemory { what: "logits", bytes: len.saturating_mul(size_of::<f32>()) };
+        let out_of_memory =
+            |_| Error::OutOfMemory { what: "logits", bytes: len.saturating_mul(size_of::<f32>()) };
         numbers.try_reserve_exact(len).map_err(out_of_memory)?;
         session.feed_all(tokens, |index, logits| {
             if index >= skip {

@@ -33,7 +33,7 @@ pub(crate) struct How {
 }
 
 /// An iterator of the Completions of many requests.
-#[pyclass(frozen, weakref, module = "smolrun")]
+#[pyclass(frozen, generic, weakref, module = "smolrun")]
 pub(crate) struct Batch {
     shared: Arc<Shared>,
     how: How,

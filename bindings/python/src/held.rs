@@ -120,9 +120,14 @@ impl<T: Send> Guard<'_, T> {
         let value = self.get()?;
         let result = py.detach(|| caught(|| work(value)));
         if matches!(result, Err(Failure::Library(smolrun::Error::Panic { .. }))) {
-            *self.slot = None;
+            self.discard();
         }
         result
+    }
+
+    /// Closes it: nobody knows what a panic left.
+    pub(crate) fn discard(&mut self) {
+        *self.slot = None;
     }
 }
 

@@ -79,7 +79,8 @@ pub(crate) fn load(
 ) -> PyResult<Model> {
     let mix = dtype.as_deref().map(|dtype| named("dtype", dtype, MIXES)).transpose()?;
     let kv_dtype = kv.as_deref().map(|kv| named("kv", kv, KV_DTYPES)).transpose()?;
-    let settings = Settings { threads, kv: kv_dtype, overflow: named("overflow", overflow, OVERFLOWS)?, fast };
+    let settings =
+        Settings { threads, kv: kv_dtype, overflow: named("overflow", overflow, OVERFLOWS)?, fast };
     let (blob, model) = watched(py, progress, |begin| {
         let blob = blob_of(&source, mix, &Listener { begin, tell: &|_| () }).map_err(of_blob)?.path;
         let model = match mmap {

@@ -19,10 +19,10 @@ use crate::failure::{Failure, Result, wrong_type};
 use crate::held::{Held, caught};
 use crate::live::Live;
 use crate::load::Source;
-use crate::options::{Options, change};
+use crate::options::change;
 use crate::prompt::{Encoding, Prompt, json_of, token_ids};
 use crate::results::{Perplexity, Score};
-use crate::session::{Session, begin};
+use crate::session::{Request, Session};
 use crate::signals;
 
 /// A language model. smolrun.load opens one.
@@ -191,19 +191,18 @@ impl Model {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         let shared = self.shared()?;
-        let prompt = Prompt::read(prompt)?;
-        let mut asked = Options::new(&shared.model, prompt.is_chat());
-        asked.read(&shared.model, options)?;
+        let request = Request::new(&shared.model, prompt, options, true)?;
         let session = match shared.take() {
             Some(session) => session,
             None => py.detach(|| shared.session())?,
         };
         let live = Arc::new(Held::new("session", Live::new(session)));
-        let generation = begin(py, &live, prompt, asked, Some(shared))?;
-        match stream {
-            true => generation.into_py_any(py),
-            false => generation.complete(py)?.into_py_any(py),
+        if stream {
+            return request.stream(py, &live, Some(shared))?.into_py_any(py);
         }
+        let completion = request.complete(py, &live);
+        live.take().into_iter().for_each(|live| shared.put(live.session));
+        completion?.into_py_any(py)
     }
 
     /// As generate, in a thread of the event loop's: await it, or with stream=True iterate by async for.
@@ -258,12 +257,12 @@ impl Model {
         Ok(Session::new(shared, Live::new(session)))
     }
 
-    /// The token ids of text alone. With special=True control tokens that it spells are parsed.
-    #[pyo3(signature = (text, *, special = false))]
-    fn tokenize(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
-        let tokenizer = self.shared()?.model.tokenizer();
-        let special = if special { SpecialTokens::Parse } else { SpecialTokens::AsText };
-        Ok(py.detach(|| tokenizer.encode(text, special)).map_err(Failure::from)?)
+    /// The token ids of text alone, or with prompt=True as generate takes it: after what the model's prompts begin with. With
+    /// special=True control tokens that it spells are parsed.
+    #[pyo3(signature = (text, *, prompt = false, special = false))]
+    fn tokenize(&self, py: Python<'_>, text: String, prompt: bool, special: bool) -> PyResult<Vec<u32>> {
+        let (shared, how) = (self.shared()?, Encoding { special, ..Encoding::default() });
+        Ok(py.detach(|| Prompt::Text(text).encode(&shared.model, &how, usize::MAX, !prompt))?)
     }
 
     /// The text of token ids. With skip_special=True control tokens are left out.
@@ -284,8 +283,9 @@ impl Model {
         let Prompt::Messages(messages) = Prompt::read(messages)? else {
             return Err(wrong_type("messages", "a list of dicts with role and content", messages));
         };
-        let mut chat =
-            ChatOptions::default().now(std::time::SystemTime::now()).add_generation_prompt(add_generation_prompt);
+        let mut chat = ChatOptions::default()
+            .now(std::time::SystemTime::now())
+            .add_generation_prompt(add_generation_prompt);
         if let Some(tools) = tools {
             change(&mut chat, |chat| Ok(chat.tools(&json_of(tools)?)?))?;
         }
@@ -312,7 +312,11 @@ impl Model {
 
     /// The last layer's hidden states of prompt's tokens, after the final norm: a numpy array of f32,
     /// [tokens, hidden_size].
-    fn hidden<'py>(&self, py: Python<'py>, prompt: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+    fn hidden<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let states = self.with_prompt(py, prompt, |session, ids| {
             session.truncate(0);
             Matrix::hidden(session, ids, 0)
@@ -332,7 +336,11 @@ impl Model {
         let pooling = match pooling {
             "last" => Pooling::Last,
             "mean" => Pooling::Mean,
-            other => return Err(Failure::argument(format!("pooling: expected last or mean, found {other}")).into()),
+            other => {
+                return Err(
+                    Failure::argument(format!("pooling: expected last or mean, found {other}")).into()
+                );
+            }
         };
         let embedding = self.with_prompt(py, prompt, |session, ids| {
             session.truncate(0);
@@ -356,7 +364,8 @@ impl Model {
             Ok(context) => {
                 let context = context.to_str()?;
                 let text = |text: &Bound<'_, PyAny>| {
-                    text.extract::<String>().map_err(|_| wrong_type("continuations", "strs, as context is one", text))
+                    text.extract::<String>()
+                        .map_err(|_| wrong_type("continuations", "strs, as context is one", text))
                 };
                 let texts: Vec<String> = given.iter().map(text).collect::<PyResult<_>>()?;
                 self.with_session(py, |session| Ok(session.score_texts(context, &texts)?))?
@@ -374,7 +383,12 @@ impl Model {
     /// How well the model foresees text, a str or token ids. It is cut into windows of so many tokens that do not
     /// overlap, and the rest is dropped; by default 1024 of them, or the model's context if that is shorter.
     #[pyo3(signature = (text, *, window = None))]
-    fn perplexity(&self, py: Python<'_>, text: &Bound<'_, PyAny>, window: Option<usize>) -> PyResult<Perplexity> {
+    fn perplexity(
+        &self,
+        py: Python<'_>,
+        text: &Bound<'_, PyAny>,
+        window: Option<usize>,
+    ) -> PyResult<Perplexity> {
         let prompt = Prompt::read(text)?;
         if prompt.is_chat() {
             return Err(wrong_type("text", "a str or token ids", text));

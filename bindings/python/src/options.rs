@@ -86,7 +86,10 @@ impl Options {
 }
 
 /// Changes options that can only be made anew.
-pub(crate) fn change(chat: &mut ChatOptions, how: impl FnOnce(ChatOptions) -> Result<ChatOptions>) -> PyResult<()> {
+pub(crate) fn change(
+    chat: &mut ChatOptions,
+    how: impl FnOnce(ChatOptions) -> Result<ChatOptions>,
+) -> PyResult<()> {
     *chat = how(std::mem::take(chat))?;
     Ok(())
 }
@@ -109,7 +112,9 @@ fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// A whole number from 0 up.
 fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
     value.extract().map_err(|_| match value.extract::<i128>() {
-        Ok(number) => Failure::argument(format!("{name}: expected a number from 0 up, found {number}")).into(),
+        Ok(number) => {
+            Failure::argument(format!("{name}: expected a number from 0 up, found {number}")).into()
+        }
         Err(_) => wrong_type(name, "an int", value),
     })
 }
@@ -118,7 +123,9 @@ fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
 fn seed(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let signed = || value.extract().map(i64::cast_unsigned);
     value.extract().or_else(|_| signed()).map_err(|_| match value.extract::<i128>() {
-        Ok(number) => Failure::argument(format!("{name}: expected a number of 64 bits, found {number}")).into(),
+        Ok(number) => {
+            Failure::argument(format!("{name}: expected a number of 64 bits, found {number}")).into()
+        }
         Err(_) => wrong_type(name, "an int", value),
     })
 }

@@ -37,7 +37,8 @@ impl Prompt {
         match items.first() {
             Some(first) if first.is_instance_of::<PyDict>() => {
                 let json = json_of(&items.into_pyobject(prompt.py())?)?;
-                let messages = Message::list_from_json(&json).map_err(|error| PyErr::from(Failure::from(error)))?;
+                let messages =
+                    Message::list_from_json(&json).map_err(|error| PyErr::from(Failure::from(error)))?;
                 Ok(Prompt::Messages(messages))
             }
             _ => items.iter().map(token_id).collect::<PyResult<_>>().map(Prompt::Ids),
@@ -50,7 +51,13 @@ impl Prompt {
     }
 
     /// Its tokens, if they are no more than `most`. A text `goes_on` where it does not begin one.
-    pub(crate) fn encode(self, model: &Model, how: &Encoding, most: usize, goes_on: bool) -> Result<Vec<u32>> {
+    pub(crate) fn encode(
+        self,
+        model: &Model,
+        how: &Encoding,
+        most: usize,
+        goes_on: bool,
+    ) -> Result<Vec<u32>> {
         let special = if how.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
         Ok(match self {
             Prompt::Ids(ids) => ids,

@@ -197,7 +197,8 @@ impl From<smolrun::eval::Perplexity> for Perplexity {
 
 impl TokenLogprobs {
     fn of(id: u32, of: &Logprobs, tokenizer: &Tokenizer) -> Result<TokenLogprobs> {
-        let text = |id| Ok::<_, smolrun::Error>(String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned());
+        let text =
+            |id| Ok::<_, smolrun::Error>(String::from_utf8_lossy(tokenizer.token_bytes(id)?).into_owned());
         let alternative = |&generation::Alternative { id, logprob, .. }: &_| {
             Ok(Alternative { id, text: text(id)?, logprob })
         };

@@ -13,11 +13,11 @@ use smolrun::generation::Generation;
 use crate::arrays::{Matrix, vector};
 use crate::failure::Result;
 use crate::held::Held;
-use crate::live::Live;
+use crate::live::{Live, Running};
 use crate::model::Shared;
 use crate::options::Options;
 use crate::prompt::{Encoding, Prompt};
-use crate::results::Draft;
+use crate::results::{Completion, Draft};
 use crate::stream::Stream;
 
 /// One sequence of tokens, with keys and values of its own: a conversation, or a text that grows.
@@ -52,20 +52,55 @@ impl Session {
     }
 }
 
-/// Begins a generation on a session.
-pub(crate) fn begin(
-    py: Python<'_>,
-    live: &Arc<Held<Live>>,
+/// What is to be generated, and after what.
+pub(crate) struct Request {
     prompt: Prompt,
     options: Options,
-    home: Option<Arc<Shared>>,
-) -> Result<Stream> {
-    let (start, cancel) = (Instant::now(), options.cancel_token().clone());
-    let is_anew = home.is_some() || prompt.is_chat();
-    let running = live.lock(py)?.run(py, |live| {
-        let (goes_on, most) = (!is_anew && !live.is_empty(), live.session.most_tokens());
-        let ids = prompt.encode(&live.session.model().clone(), &options.encoding, most, goes_on)?;
-        let (ids, kept) = match is_anew {
+    /// Whether the prompt is all of the sequence, not something more.
+    is_whole: bool,
+    start: Instant,
+}
+
+impl Request {
+    /// A prompt `is_whole` if it is a conversation, or is said to be.
+    pub(crate) fn new(
+        model: &smolrun::Model,
+        prompt: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+        is_whole: bool,
+    ) -> PyResult<Request> {
+        let (start, prompt) = (Instant::now(), Prompt::read(prompt)?);
+        let mut asked = Options::new(model, prompt.is_chat());
+        asked.read(model, options)?;
+        Ok(Request { is_whole: is_whole || prompt.is_chat(), prompt, options: asked, start })
+    }
+
+    /// Begins it; `home` is where the session goes when it has ended.
+    pub(crate) fn stream(
+        self,
+        py: Python<'_>,
+        live: &Arc<Held<Live>>,
+        home: Option<Arc<Shared>>,
+    ) -> Result<Stream> {
+        let cancel = self.options.cancel_token().clone();
+        let running = live.lock(py)?.run(py, |live| self.begin(live))?;
+        Ok(Stream::new(running, live.clone(), cancel, home))
+    }
+
+    /// Generates all of it, with nothing else on the session in between.
+    pub(crate) fn complete(self, py: Python<'_>, live: &Held<Live>) -> Result<Completion> {
+        live.lock(py)?.run(py, |live| {
+            let mut running = self.begin(live)?;
+            while running.step(live)?.is_some() {}
+            Ok(running.draft.completion())
+        })
+    }
+
+    fn begin(self, live: &mut Live) -> Result<Running> {
+        let Request { prompt, options, is_whole, start } = self;
+        let (goes_on, most) = (!is_whole && !live.is_empty(), live.session.most_tokens());
+        let ids = prompt.encode(live.session.model(), &options.encoding, most, goes_on)?;
+        let (ids, kept) = match is_whole {
             true => {
                 let kept = live.begin_anew(&ids);
                 (ids, kept)
@@ -75,8 +110,7 @@ pub(crate) fn begin(
         let draft = Draft::new(&options.generate, ids.len(), kept, start);
         let generation = Generation::new(&live.session, &ids[kept..], options.generate)?;
         Ok(live.run(generation, draft))
-    })?;
-    Ok(Stream::new(running, live.clone(), cancel, home))
+    }
 }
 
 #[pymethods]
@@ -94,13 +128,10 @@ impl Session {
         stream: bool,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        let prompt = Prompt::read(prompt)?;
-        let mut asked = Options::new(&self.shared.model, prompt.is_chat());
-        asked.read(&self.shared.model, options)?;
-        let generation = begin(py, &self.live, prompt, asked, None)?;
+        let request = Request::new(&self.shared.model, prompt, options, false)?;
         match stream {
-            true => generation.into_py_any(py),
-            false => generation.complete(py)?.into_py_any(py),
+            true => request.stream(py, &self.live, None)?.into_py_any(py),
+            false => request.complete(py, &self.live)?.into_py_any(py),
         }
     }
 
@@ -121,7 +152,7 @@ impl Session {
     fn logits(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, all: bool) -> PyResult<Py<PyAny>> {
         let prompt = Prompt::read(prompt)?;
         if all {
-            let logits: Bound<'_, PyArray2<f32>> = self.append(py, prompt, |session, ids, before| Matrix::logits(session, ids, before))?.into_array(py)?;
+            let logits: Bound<'_, PyArray2<f32>> = self.append(py, prompt, Matrix::logits)?.into_array(py)?;
             return logits.into_py_any(py);
         }
         let logits = self.append(py, prompt, |session, ids, _| Ok(session.feed(ids)?.to_vec()))?;
@@ -131,9 +162,13 @@ impl Session {
 
     /// Append prompt, and return the last layer's hidden states of its tokens, after the final norm: a numpy array of
     /// f32, [tokens, hidden_size].
-    fn hidden<'py>(&self, py: Python<'py>, prompt: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+    fn hidden<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let prompt = Prompt::read(prompt)?;
-        self.append(py, prompt, |session, ids, before| Matrix::hidden(session, ids, before))?.into_array(py)
+        self.append(py, prompt, Matrix::hidden)?.into_array(py)
     }
 
     /// Another session that goes on from here. Both share what was computed so far.

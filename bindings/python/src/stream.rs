@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use smolrun::CancelToken;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::held::Held;
 use crate::live::{Live, Running};
 use crate::model::Shared;
@@ -51,18 +51,15 @@ impl Stream {
             }
             Ok(None)
         });
+        if matches!(piece, Err(Failure::Library(smolrun::Error::Panic { .. }))) {
+            live.discard();
+        }
         let is_finished = running.get().is_ok_and(|running| running.draft.finish_reason().is_some());
         drop(live);
         if is_finished {
             self.give_back();
         }
         piece
-    }
-
-    /// Runs to the end.
-    pub(crate) fn complete(&self, py: Python<'_>) -> Result<Completion> {
-        self.advance(py, true)?;
-        Ok(self.running.lock(py)?.get()?.draft.completion())
     }
 
     /// Leaves the session to whoever asks its model next.
@@ -91,7 +88,8 @@ impl Stream {
 
     /// Run to the end and return all of it: also what came before, as pieces.
     fn completion(&self, py: Python<'_>) -> PyResult<Completion> {
-        Ok(self.complete(py)?)
+        self.advance(py, true)?;
+        Ok(self.running.lock(py)?.get()?.draft.completion())
     }
 
     /// The text so far.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ PROMPTS = [f"Once upon a time there {word}" for word in ("was a king", "were", "
 
 
 def test_a_batch_is_what_each_gives_alone(tales: smolrun.Model) -> None:
-    alone = [tales.generate(prompt, max_tokens=5 + i, logprobs=1) for i, prompt in enumerate(PROMPTS)]
-    requests = [{"prompt": prompt, "max_tokens": 5 + i} for i, prompt in enumerate(PROMPTS)]
+    alone = [tales.generate(prompt, max_tokens=40 - i, logprobs=1) for i, prompt in enumerate(PROMPTS)]
+    requests = [{"prompt": prompt, "max_tokens": 40 - i} for i, prompt in enumerate(PROMPTS)]
     batch = list(tales.batch(requests, logprobs=1))
     assert [found.ids for found in batch] == [found.ids for found in alone]
     assert [found.logprobs for found in batch] == [found.logprobs for found in alone]
@@ -46,12 +47,12 @@ def test_requests_are_read_as_needed(tales: smolrun.Model) -> None:
 
 
 def test_what_is_wrong_is_one_request_s(tales: smolrun.Model, chat: smolrun.Model) -> None:
-    requests = ["Once", {"prompt": "Once", "top_p": 7}, [9999], {"x": 1}, 5, "Once"]
-    found = list(tales.batch(requests, max_tokens=3, return_exceptions=True))  # type: ignore[arg-type]
+    requests: list[Any] = ["Once", {"prompt": "Once", "top_p": 7}, [9999], {"x": 1}, 5, "Once"]
+    found = list(tales.batch(requests, max_tokens=3, return_exceptions=True))
     assert [type(result).__name__ for result in found] == [
         "Completion", "ArgumentError", "ArgumentError", "ArgumentError", "TypeError", "Completion",
     ]  # fmt: skip
-    batch = tales.batch(requests, max_tokens=3)  # type: ignore[arg-type]
+    batch = tales.batch(requests, max_tokens=3)
     assert next(batch).ids
     with pytest.raises(smolrun.ArgumentError, match="top_p"):
         next(batch)
@@ -61,7 +62,7 @@ def test_what_is_wrong_is_one_request_s(tales: smolrun.Model, chat: smolrun.Mode
     mixed = list(chat.batch([messages, {"messages": messages}, "Hello"], max_tokens=3, temperature=0))
     assert mixed[0].ids == mixed[1].ids
     with pytest.raises(TypeError, match="unexpected keyword argument 'maximum'"):
-        tales.batch([], maximum=3)  # type: ignore[call-arg]
+        tales.batch([], maximum=3)  # type: ignore[call-overload]
     with pytest.raises(smolrun.ArgumentError, match="max_sequences"):
         tales.batch([], sequences=0)
     assert list(tales.batch([])) == []

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,5 +98,6 @@ def test_what_is_no_model_is_said(tmp_path: Path, tales_path: Path) -> None:
 
 def test_ways_to_open_a_blob_give_the_same(tales: smolrun.Model, tales_path: Path) -> None:
     expected = tales.generate("Once", max_tokens=9).ids
-    for options in ({"mmap": False}, {"threads": 1}, {"kv": "f32"}, {"overflow": "slide"}):
-        assert smolrun.load(tales_path, **options).generate("Once", max_tokens=9).ids == expected  # type: ignore[arg-type]
+    ways: list[dict[str, Any]] = [{"mmap": False}, {"threads": 1}, {"kv": "f32"}, {"overflow": "slide"}]
+    for options in ways:
+        assert smolrun.load(tales_path, **options).generate("Once", max_tokens=9).ids == expected

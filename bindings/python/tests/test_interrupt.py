@@ -55,7 +55,7 @@ def test_in_a_prompt(model: smolrun.Model) -> None:
             assert len(held) % 256 == 0 and 0 < len(held) < len(PROMPT)
             session.truncate(0)
             assert session.generate("Once upon a time", max_tokens=9).ids == expected
-    for call in (
+    for asked in (
         lambda: model.generate(PROMPT),
         lambda: model.logits(PROMPT, all=True),
         lambda: model.score(PROMPT, [[1]]),
@@ -63,7 +63,7 @@ def test_in_a_prompt(model: smolrun.Model) -> None:
         lambda: model.embed(PROMPT),
         lambda: list(model.batch([PROMPT[:1000]] + [PROMPT[i : i + 900] for i in range(100)])),
     ):
-        assert seconds_after_interrupt(call) < MOST_SECONDS
+        assert seconds_after_interrupt(asked) < MOST_SECONDS
         assert model.generate("Once upon a time", max_tokens=9).ids == expected
 
 
@@ -79,7 +79,7 @@ def test_while_it_generates(model: smolrun.Model) -> None:
 def test_while_it_waits_for_another_thread(model: smolrun.Model) -> None:
     with model.session() as session:
         stream = session.generate(PROMPT[:20_000], stream=True)
-        worker = threading.Thread(target=lambda: next(stream))
+        worker = threading.Thread(target=lambda: next(stream, None))
         worker.start()
         time.sleep(0.05)
         assert seconds_after_interrupt(lambda: session.tokens) < MOST_SECONDS

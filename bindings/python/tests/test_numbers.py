@@ -76,7 +76,7 @@ def test_scores_are_sums_of_log_probabilities(tales: smolrun.Model) -> None:
     with pytest.raises(smolrun.ArgumentError):
         tales.score("Once", [""])
     with pytest.raises(TypeError):
-        tales.score("Once", [[1]])  # type: ignore[call-overload]
+        tales.score("Once", [[1]])  # type: ignore[list-item]
 
 
 def test_perplexity_is_of_windows(tales: smolrun.Model) -> None:

@@ -17,14 +17,17 @@ PROGRAMS = Path(sysconfig.get_path("scripts"))
 
 
 def test_both_programs_come_along(tmp_path: Path) -> None:
-    run = lambda *args: subprocess.run(args, capture_output=True, text=True)  # noqa: E731
+    def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(args, capture_output=True, text=True)
+
     for name in ("smolrun", "smolconv"):
         assert run(PROGRAMS / name, "--version").stdout == f"{name} {smolrun.__version__}\n"
         assert run(PROGRAMS / name, "--no-such-option").returncode == 2
     blob = tmp_path / "tales.bin"
     assert run(PROGRAMS / "smolconv", TALES, "-o", blob, "--quiet").returncode == 0
     tale = run(PROGRAMS / "smolrun", blob, "Once upon a time", "-n", "20")
-    assert tale.returncode == 0 and tale.stdout.rstrip("\n") == smolrun.load(blob).generate("Once upon a time", max_tokens=20).text
+    expected = smolrun.load(blob).generate("Once upon a time", max_tokens=20).text
+    assert tale.returncode == 0 and tale.stdout == expected + "\n"
     failed = run(PROGRAMS / "smolrun", tmp_path / "nothing.bin", "x")
     assert failed.returncode == 1 and failed.stderr.startswith("smolrun: error: ")
 
@@ -53,7 +56,7 @@ def test_an_import_is_cheap() -> None:
 
 
 def test_help_reads_well() -> None:
-    text = pydoc.render_doc(smolrun, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(smolrun))
     for word in ("Once upon a time", "generate(self, /, prompt, *, stream=False, **options)", "max_tokens: most tokens"):
         assert word in text
     for name in smolrun.__all__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno as _errno
-from os import PathLike
+import os
 
 
 class Error(Exception):
@@ -119,10 +119,10 @@ def error(code: str, message: str) -> Error:
     return made
 
 
-def file_error(errno: int | None, message: str, path: str | PathLike[str]) -> FileError:
+def file_error(errno: int | None, message: str, path: os.PathLike[str]) -> FileError:
     """The exception for what the operating system said of a file."""
     made = FileMissingError if errno == _errno.ENOENT else FileError
-    return made(errno, message, path)
+    return made(errno, message if errno is None else os.strerror(errno), os.fspath(path))
 
 
 def load_again(arguments: dict[str, object]) -> object:

@@ -1,14 +1,36 @@
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, final, overload, type_check_only
+from types import GenericAlias
+from typing import Any, Generic, Literal, SupportsIndex, TypeAlias, TypedDict, TypeVar, final, overload, type_check_only
 
 from numpy import float32
 from numpy.typing import NDArray
-from typing_extensions import Required, Self, Unpack
+from typing_extensions import Self, Unpack
+
+__all__ = [
+    "__version__",
+    "Batch",
+    "load",
+    "convert",
+    "Model",
+    "Alternative",
+    "Completion",
+    "Perplexity",
+    "Piece",
+    "Score",
+    "Summary",
+    "Timings",
+    "TokenLogprobs",
+    "Session",
+    "Stream",
+    "run_smolrun",
+    "run_smolconv",
+]
 
 __version__: str
+
+_T = TypeVar("_T")
 
 _Path: TypeAlias = str | PathLike[str]
 _Dtype: TypeAlias = Literal["f32", "bf16", "q8", "q4", "q3", "auto"]
@@ -41,11 +63,6 @@ class _Options(TypedDict, total=False):
     documents: Sequence[Mapping[str, Any]] | None
     template: Mapping[str, bool | str] | None
 
-@type_check_only
-class _Request(_Options, total=False):
-    prompt: _Prompt
-    messages: Iterable[_Message]
-
 @final
 class Alternative:
     def __new__(cls, id: int, text: str, logprob: float) -> Self: ...
@@ -77,7 +94,7 @@ class TokenLogprobs:
 @final
 class Piece:
     def __new__(
-        cls, id: int, text: str, logprobs: TokenLogprobs | None = None, finish_reason: str | None = None
+        cls, id: int, text: str, logprobs: TokenLogprobs | None, finish_reason: str | None
     ) -> Self: ...
     @property
     def id(self) -> int: ...
@@ -100,7 +117,7 @@ class Timings:
         prompt_ms: float,
         tokens: int,
         decode_ms: float,
-        tokens_per_second: float | None = None,
+        tokens_per_second: float | None,
     ) -> Self: ...
     @property
     def prompt_tokens(self) -> int: ...
@@ -177,7 +194,7 @@ class Perplexity:
 
 @final
 class Summary:
-    def __new__(cls, path: _Path, bytes: int, sections: int, report: str | None = None) -> Self: ...
+    def __new__(cls, path: _Path, bytes: int, sections: int, report: str | None) -> Self: ...
     @property
     def path(self) -> Path: ...
     @property
@@ -207,9 +224,10 @@ class Stream:
     def __exit__(self, *_error: object) -> None: ...
 
 @final
-class Batch:
+class Batch(Generic[_T]):
     def __iter__(self) -> Self: ...
-    def __next__(self) -> Any: ...
+    def __next__(self) -> _T: ...
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_error: object) -> None: ...
@@ -261,19 +279,56 @@ class Model:
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]
     ) -> AsyncIterator[Piece]: ...
+    @overload
     def batch(
         self,
-        requests: Iterable[_Prompt | _Request],
+        requests: Iterable[_Prompt | Mapping[str, Any]],
         *,
-        ordered: bool = True,
-        return_exceptions: bool = False,
+        ordered: Literal[True] = True,
+        return_exceptions: Literal[False] = False,
         sequences: int = 64,
         kv_memory: int | None = None,
         prefix_memory: int = 256,
         **options: Unpack[_Options],
-    ) -> Batch: ...
+    ) -> Batch[Completion]: ...
+    @overload
+    def batch(
+        self,
+        requests: Iterable[_Prompt | Mapping[str, Any]],
+        *,
+        ordered: Literal[False],
+        return_exceptions: Literal[False] = False,
+        sequences: int = 64,
+        kv_memory: int | None = None,
+        prefix_memory: int = 256,
+        **options: Unpack[_Options],
+    ) -> Batch[tuple[int, Completion]]: ...
+    @overload
+    def batch(
+        self,
+        requests: Iterable[_Prompt | Mapping[str, Any]],
+        *,
+        ordered: Literal[True] = True,
+        return_exceptions: Literal[True],
+        sequences: int = 64,
+        kv_memory: int | None = None,
+        prefix_memory: int = 256,
+        **options: Unpack[_Options],
+    ) -> Batch[Completion | Exception]: ...
+    @overload
+    def batch(
+        self,
+        requests: Iterable[_Prompt | Mapping[str, Any]],
+        *,
+        ordered: Literal[False],
+        return_exceptions: Literal[True],
+        sequences: int = 64,
+        kv_memory: int | None = None,
+        prefix_memory: int = 256,
+        **options: Unpack[_Options],
+    ) -> Batch[tuple[int, Completion | Exception]]: ...
     def session(self) -> Session: ...
-    def tokenize(self, text: str, *, special: bool = False) -> list[int]: ...
+    def tokenize(self, text: str, *, prompt: bool = False, special: bool = False) -> list[int]: ...
     def detokenize(self, ids: Iterable[SupportsIndex], *, skip_special: bool = False) -> str: ...
     def render_chat(
         self,
