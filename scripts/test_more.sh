@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/test.sh leaves out: other processors and systems, the page and the npm package, the Python package, coverage.
+# What scripts/test.sh leaves out: other processors and systems, the page and the npm package, the Python package,
+# coverage.
 # usage: scripts/test_more.sh
 #
 # Each of the scripts that it calls also runs alone, and installs what it needs.

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# The Python package: its crate formatted and linted, a wheel built, installed into an empty environment, and tested there.
+# The Python package: its crate formatted and linted, a wheel built, installed into an empty environment, and tested
+# there.
 # usage: scripts/test_python.sh
 #
 # Installs what it lacks: maturin and what the tests need by pip, into the cache of scripts/test.sh. SMOL_PYTHON is the
-# interpreter, by default python3, 3.10 or later. SMOL_STRESS=25 makes 25 times as many of the tests' random calls, 1,000.
+# interpreter, by default python3, 3.10 or later. SMOL_STRESS=25 makes 25 times as many of the tests' random calls,
+# 1,000. SMOL_PYTHON_HOSTS=1 tries the adapters with their hosts from PyPI, too, which are large: langchain-core and
+# lm-eval.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,17 +21,16 @@ readonly tools=$cache/python-tools
 need_component clippy rustfmt
 [[ -x $tools/bin/maturin ]] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet 'maturin>=1.9,<2'; }
 
-# As the released wheel, without what pays only after minutes of building; ours alone, for the programs' tests build theirs.
-export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_TARGET_DIR=$work/target
+# With scripts/test.sh's artifacts, as far as they are there.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 PYO3_PYTHON=$(command -v "$python") && export PYO3_PYTHON
 
 step "a wheel"
 cargo fmt --check --manifest-path "$package/Cargo.toml"
 rm -rf "$work/dist"
-"$tools/bin/maturin" build --quiet --release --locked --manifest-path "$package/Cargo.toml" --out "$work/dist" \
+"$tools/bin/maturin" build --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" --out "$work/dist" \
     --interpreter "$PYO3_PYTHON" --compatibility linux
-# The same profile: what the wheel was built of is not built again.
-cargo clippy --quiet --release --locked --manifest-path "$package/Cargo.toml" -- -D warnings
+cargo clippy --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" -- -D warnings
 
 step "an empty environment"
 rm -rf "$work/venv"
@@ -42,5 +44,8 @@ step "types"
 (cd "$work" && "$work/venv/bin/stubtest" smolrun._smolrun smolrun._errors)
 
 step "tests"
+if [[ -n ${SMOL_PYTHON_HOSTS:-} ]]; then
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check langchain-core lm-eval
+fi
 (cd "$package" && "$work/venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 tests)
 step "all of the Python package passed"

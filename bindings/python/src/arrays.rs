@@ -13,7 +13,8 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// The logits after each of `tokens`, which it appends to `session`, but for the first `skip`: `[tokens][vocab_size]`.
+    /// The logits after each of `tokens`, which it appends to `session`, but for the first `skip`:
+    /// `[tokens][vocab_size]`.
     pub(crate) fn logits(session: &mut Session, tokens: &[u32], skip: usize) -> Result<Matrix> {
         let width = session.model().config().vocab_size;
         let len = tokens.len().saturating_sub(skip).saturating_mul(width);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
 use smolrun::engine::{Engine, EngineOptions};
@@ -232,6 +233,11 @@ impl Batch {
             }
             py.check_signals()?;
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        visit.call(&self.requests)?;
+        visit.call(&self.options)
     }
 
     /// End all that runs, and let its memory and its threads go. Every later call is an error.

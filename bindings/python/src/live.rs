@@ -37,7 +37,8 @@ impl Live {
         self.session.position() == 0 && self.last.is_none()
     }
 
-    /// Ends what runs. Returns what is to be appended for `ids` to follow all tokens, and how many of these are not theirs.
+    /// Ends what runs. Returns what is to be appended for `ids` to follow all tokens, and how many of these are not
+    /// theirs.
     pub(crate) fn begin(&mut self, ids: Vec<u32>) -> (Vec<u32>, usize) {
         self.begun += 1;
         match self.last {

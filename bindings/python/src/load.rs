@@ -47,7 +47,8 @@ impl Source {
 }
 
 /// Open a model: a blob that smolconv wrote, a GGUF file, a checkpoint's directory or .safetensors file, a name that
-/// `smolconv list` shows, or the id of a model on the Hugging Face hub (ORG/NAME, ORG/NAME@REVISION, ORG/NAME/FILE.gguf).
+/// `smolconv list` shows, or the id of a model on the Hugging Face hub (ORG/NAME, ORG/NAME@REVISION,
+/// ORG/NAME/FILE.gguf).
 ///
 /// What is no blob is fetched if it has to be, and converted once, into the cache of the program smolrun.
 ///
@@ -100,8 +101,8 @@ pub(crate) fn load(
 ///
 /// dtype: how matrices are stored: "f32", "bf16", "q8", "q4", "q3", or "auto" for what keeps about the precision
 /// keep: strs such as "down_proj.*=q6", each for the matrices whose names match
-/// calibrate: the file of a text that quantized matrices are to lose little on, "built-in" (the default for q4 and q3) or
-///     "none"
+/// calibrate: the file of a text that quantized matrices are to lose little on, "none", or "built-in", which is the
+///     default for q4 and q3
 /// lora: the directory of a PEFT adapter that is merged into the weights
 /// config, tokenizer: these files, where they do not lie beside the source
 /// report: the file of a text on which the blob is compared with its checkpoint
@@ -194,8 +195,8 @@ fn of_blob(error: Box<dyn std::error::Error>) -> Failure {
     }
 }
 
-/// Runs `work` on another thread, while this one looks after signals and tells `told` of the progress that `work` began.
-/// What either raises ends the work.
+/// Runs `work` on another thread, while this one looks after signals and tells `told` of the progress that `work`
+/// began. What either raises ends the work.
 fn watched<R: Send>(
     py: Python<'_>,
     told: Option<Py<PyAny>>,

@@ -41,8 +41,8 @@ pub(crate) struct Model {
 pub(crate) struct Shared {
     pub(crate) model: smolrun::Model,
     pub(crate) settings: Settings,
-    /// The session that was used last, and the process that it has threads in: its next call computes nothing again that
-    /// the two have in common. As [`Model::shared`], held only by who has the interpreter.
+    /// The session that was used last, and the process that it has threads in: its next call computes nothing again
+    /// that the two have in common. As [`Model::shared`], held only by who has the interpreter.
     idle: Mutex<Option<(u32, smolrun::Session)>>,
 }
 
@@ -165,9 +165,9 @@ pub(crate) fn agenerate(
 impl Model {
     /// Generate what follows prompt: a str or token ids to continue, or messages to answer.
     ///
-    /// Messages are dicts with a role and a content, as the model's chat template has them. Returns a Completion, or with
-    /// stream=True an iterator of pieces. The interpreter is free for other threads while the model runs. Ctrl-C ends it
-    /// within one pass of at most 256 tokens, in a long prompt, too.
+    /// Messages are dicts with a role and a content, as the model's chat template has them. Returns a Completion, or
+    /// with stream=True an iterator of pieces. The interpreter is free for other threads while the model runs. Ctrl-C
+    /// ends it within one pass of at most 256 tokens, in a long prompt, too.
     ///
     /// Options, by the names of the program smolrun's:
     ///
@@ -175,7 +175,8 @@ impl Model {
     /// stop: a str or a list of them, which end the text and are not part of it
     /// logprobs: True for each token's log-probability, or how many of the likeliest tokens to name in its place, too
     /// temperature, top_k, top_p, min_p, typical_p: how tokens are drawn; a temperature of 0 takes the likeliest. By
-    ///     default a text is continued with the likeliest tokens, and messages are answered as the checkpoint recommends
+    ///     default a text is continued with the likeliest tokens, and messages are answered as the checkpoint
+    ///     recommends
     /// repetition_penalty, frequency_penalty, presence_penalty, penalty_window: against repetition
     /// logit_bias: a dict of numbers by token ids, which are added to logits; ignore_eos: whether to rule out the end
     /// sampler_order: the names of the steps in their order
@@ -220,13 +221,14 @@ impl Model {
 
     /// Generate for many requests at once, which takes far less time than one after the other.
     ///
-    /// requests is an iterable of prompts as generate takes them, or of dicts with a "prompt" or "messages" and options of
-    /// their own; it is read as far as needed. The options given here hold for all. What a request generates does not
-    /// depend on the others. Request number i, counted from 0, draws by seed + i, unless it names a seed itself.
+    /// requests is an iterable of prompts as generate takes them, or of dicts with a "prompt" or "messages" and
+    /// options of their own; it is read as far as needed. The options given here hold for all. What a request
+    /// generates does not depend on the others. Request number i, counted from 0, draws by seed + i, unless it names
+    /// a seed itself.
     ///
-    /// Returns an iterator of Completions in the order of the requests, or with ordered=False of pairs (i, Completion) as
-    /// they come. What is wrong with one request is raised in its place, and the next call goes on; with
-    /// return_exceptions=True it is returned in its place.
+    /// Returns an iterator of Completions in the order of the requests, or with ordered=False of pairs (i,
+    /// Completion) as they come. What is wrong with one request is raised in its place, and the next call goes on;
+    /// with return_exceptions=True it is returned in its place.
     ///
     /// sequences: most requests at the same time; kv_memory: most megabytes of their keys and values; prefix_memory:
     /// megabytes that are kept for prompts that begin alike.
@@ -257,8 +259,8 @@ impl Model {
         Ok(Session::new(shared, Live::new(session)))
     }
 
-    /// The token ids of text alone, or with prompt=True as generate takes it: after what the model's prompts begin with. With
-    /// special=True control tokens that it spells are parsed.
+    /// The token ids of text alone, or with prompt=True as generate takes it: after what the model's prompts begin
+    /// with. With special=True control tokens that it spells are parsed.
     #[pyo3(signature = (text, *, prompt = false, special = false))]
     fn tokenize(&self, py: Python<'_>, text: String, prompt: bool, special: bool) -> PyResult<Vec<u32>> {
         let (shared, how) = (self.shared()?, Encoding { special, ..Encoding::default() });
@@ -324,8 +326,8 @@ impl Model {
         states.into_array(py)
     }
 
-    /// Prompt as one vector: a numpy array of f32, [hidden_size]. pooling takes the hidden state of the "last" token, or
-    /// the "mean" of all.
+    /// Prompt as one vector: a numpy array of f32, [hidden_size]. pooling takes the hidden state of the "last" token,
+    /// or the "mean" of all.
     #[pyo3(signature = (prompt, *, pooling = "last"))]
     fn embed<'py>(
         &self,
@@ -474,7 +476,7 @@ impl Model {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        Ok((py.import("smolrun._errors")?.getattr("load_again")?, (self.source.arguments(py)?,)))
+        Ok((py.import("smolrun._pickled")?.getattr("model")?, (self.source.arguments(py)?,)))
     }
 
     fn __repr__(&self) -> String {

@@ -118,8 +118,8 @@ impl Session {
     /// Continue the sequence with prompt, and generate what follows.
     ///
     /// prompt is a str or token ids, which are appended, or messages: the whole conversation. Options are those of
-    /// Model.generate. With stream=True it returns an iterator of pieces, else a Completion. A stream ends when something
-    /// else is begun on its session.
+    /// Model.generate. With stream=True it returns an iterator of pieces, else a Completion. A stream ends when
+    /// something else is begun on its session.
     #[pyo3(signature = (prompt, *, stream = false, **options))]
     fn generate(
         &self,

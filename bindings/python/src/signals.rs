@@ -12,8 +12,8 @@ thread_local! {
     static IS_MAIN: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
 }
 
-/// Lets Python handle the signals that have come. Whether a handler raised an exception, such as `KeyboardInterrupt`: then
-/// [`raised`] has it. The runtime asks this between passes, on the thread that computes.
+/// Lets Python handle the signals that have come. Whether a handler raised an exception, such as `KeyboardInterrupt`:
+/// then [`raised`] has it. The runtime asks this between passes, on the thread that computes.
 pub(crate) fn is_interrupted() -> bool {
     if !is_main_thread() {
         return false;

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ CHAT_TEMPLATE = (
 )
 STRESS = int(os.environ.get("SMOL_STRESS", "1"))
 """How many times as much is done where many calls are made."""
+
+
+# What a shell runs in the background ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

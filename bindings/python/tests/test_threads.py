@@ -18,8 +18,8 @@ Answer = object
 
 
 def drawn(choice: random.Random) -> tuple[str, dict[str, Any]]:
-    options = {"max_tokens": choice.randrange(12), "temperature": choice.choice([0.0, 1.0]), "seed": choice.randrange(3)}
-    return choice.choice(STARTS), options
+    temperature, seed = choice.choice([0.0, 1.0]), choice.randrange(3)
+    return choice.choice(STARTS), {"max_tokens": choice.randrange(12), "temperature": temperature, "seed": seed}
 
 
 def call(model: smolrun.Model, choice: random.Random) -> Callable[[], Answer]:

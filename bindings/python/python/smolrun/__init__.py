@@ -10,9 +10,9 @@ load opens a blob that `smolconv` wrote, or makes one of a checkpoint, a GGUF fi
 Model generates text (generate, agenerate, batch), keeps conversations (session), and tells what it computes (logits,
 hidden, embed, score, perplexity). convert makes blobs. Every error is a smolrun.Error with a code.
 
-Threads: a Model, Session, Stream or Batch may be used from any thread; calls on one Session, Stream or Batch wait for one
-another. The interpreter is free for others while a model runs. Ctrl-C ends a call within one pass of the model. After a
-fork, a Model works in the child; the sessions, streams and batches of the parent raise ForkedError there.
+Threads: a Model, Session, Stream or Batch may be used from any thread; calls on one Session, Stream or Batch wait for
+one another. The interpreter is free for others while a model runs. Ctrl-C ends a call within one pass of the model.
+After a fork, a Model works in the child; the sessions, streams and batches of the parent raise ForkedError there.
 
 Adapters: smolrun.lm_eval for lm-evaluation-harness, smolrun.langchain for LangChain, smolrun.llama_cpp for programs
 written for llama-cpp-python.

@@ -123,10 +123,3 @@ def file_error(errno: int | None, message: str, path: os.PathLike[str]) -> FileE
     """The exception for what the operating system said of a file."""
     made = FileMissingError if errno == _errno.ENOENT else FileError
     return made(errno, message if errno is None else os.strerror(errno), os.fspath(path))
-
-
-def load_again(arguments: dict[str, object]) -> object:
-    """The model that was pickled."""
-    from smolrun._smolrun import load
-
-    return load(**arguments)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@
     answer = llm.create_chat_completion([{"role": "user", "content": "Hello"}], max_tokens=50)
     print(answer["choices"][0]["message"]["content"])
 
-Arguments, defaults and results have llama-cpp-python's names and shapes. An argument that would change the answer and is
-not known here is an error. The random numbers are smolrun's own, so that a seed gives other draws.
+Arguments, defaults and results have llama-cpp-python's names and shapes. An argument that would change the answer and
+is not known here is an error. The random numbers are smolrun's own, so that a seed gives other draws.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Llama:
     ) -> None:
         """Open a model: whatever smolrun.load takes.
 
-        The other arguments of llama-cpp-python (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored: the model's whole
-        context is there, and its memory is taken as it is needed.
+        The other arguments of llama-cpp-python (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored: the model's
+        whole context is there, and its memory is taken as it is needed.
         """
         self.model_path = str(model_path)
         self.model = smolrun.load(model_path, threads=n_threads)
@@ -178,4 +178,5 @@ def _chat_logprobs(tokens: list[smolrun.TokenLogprobs] | None) -> dict[str, Any]
 
     if tokens is None:
         return None
-    return {"content": [entry(token) | {"top_logprobs": list(map(entry, token.top))} for token in tokens], "refusal": None}
+    content = [entry(token) | {"top_logprobs": list(map(entry, token.top))} for token in tokens]
+    return {"content": content, "refusal": None}

@@ -3,8 +3,8 @@
     import lm_eval, smolrun.lm_eval
     lm_eval.simple_evaluate(model="smolrun", model_args="pretrained=smol.bin", tasks=["arc_easy"])
 
-or `python -m smolrun.lm_eval run --model smolrun --model_args pretrained=smol.bin --tasks arc_easy`. Numbers do not depend
-on the batch size: a sequence's bits do not depend on the others.
+or `python -m smolrun.lm_eval run --model smolrun --model_args pretrained=smol.bin --tasks arc_easy`. Numbers do not
+depend on the batch size: a sequence's bits do not depend on the others.
 """
 
 from __future__ import annotations
