@@ -61,7 +61,7 @@ def test_threads_do_not_disturb_one_another(tales: smolrun.Model) -> None:
 
 def test_threads_share_a_session(tales: smolrun.Model) -> None:
     with tales.session() as session, ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: session.generate([i], max_tokens=2), range(40)))
+        list(pool.map(lambda i: session.generate([i], max_tokens=2, ignore_eos=True), range(40)))
         assert len(session) == 120
 
 
