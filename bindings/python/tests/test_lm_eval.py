@@ -5,6 +5,7 @@ SMOL_LM_EVAL_MODEL is a checkpoint's directory to try it with, by default models
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 import smolrun
 from conftest import TALES
 
+# Nothing is fetched.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 lm_eval = pytest.importorskip("lm_eval")
 
 ITEMS = 200
@@ -41,9 +45,16 @@ metric_list: [{metric: exact_match}]
 
 
 @pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Three tasks of 200 items, of what the model itself tells by chance."""
     folder = tmp_path_factory.mktemp("tasks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SMOLRUN_CACHE", str(folder / "cache"))
+        write_tasks(folder)
+        yield folder
+
+
+def write_tasks(folder: Path) -> None:
     model = smolrun.load(CHECKPOINT, dtype="f32")
     starts = ["Once upon a time", "The king", "A little girl", "In the wood"]
     prompts = [starts[i % 4] for i in range(ITEMS)]
@@ -58,7 +69,6 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, task in TASKS.items():
         data = f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder}/items.jsonl}}}}\n"
         (folder / f"{name}.yaml").write_text(data + "test_split: test\n" + task)
-    return folder
 
 
 def responses(tasks: Path, model: Any, arguments: str, names: list[str], batch_size: int) -> dict[str, list[Any]]:
