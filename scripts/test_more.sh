@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/test.sh leaves out: other processors and systems, the page and the npm package, the C library, coverage.
+# What scripts/test.sh leaves out: other processors and systems, the page and the npm package, the C library, the
+# Python package, coverage.
 # usage: scripts/test_more.sh
 #
 # Each of the scripts that it calls also runs alone, and installs what it needs.
@@ -7,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
-for part in test_targets test_web test_c test_coverage; do
+for part in test_targets test_web test_c test_python test_coverage; do
     step "$part"
     "scripts/$part.sh"
 done

@@ -1,7 +1,7 @@
 //! The program `smolrun`: arguments, then one of the jobs, then an exit code.
 //!
-//! Packages for other languages bring it along, too. They also ask it what it makes of a model's name ([`model`]) and of
-//! options that nobody gave ([`default_sampling`]), so that both answer alike.
+//! Packages for other languages bring it along, too. They also ask it what it makes of a model's name ([`model`]) and
+//! of options that nobody gave ([`default_sampling`]), so that both answer alike.
 
 mod args;
 mod batch;

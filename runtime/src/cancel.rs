@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A handle that ends a generation, or what a session does, from another thread or from a signal handler. Clones are the
-/// same handle.
+/// A handle that ends a generation, or what a session does, from another thread or from a signal handler. Clones are
+/// the same handle.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<State>);
 

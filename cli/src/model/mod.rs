@@ -93,8 +93,8 @@ fn begin() -> Progress {
     Progress::new(false)
 }
 
-/// The blob that `model` means: itself, or what the cache has of it as `mix`, made if it has nothing. A path that is there
-/// comes before a name.
+/// The blob that `model` means: itself, or what the cache has of it as `mix`, made if it has nothing. A path that is
+/// there comes before a name.
 pub fn blob_of(model: &Path, mix: Option<Mix>, listener: &Listener<'_>) -> Result<Blob> {
     if is_checkpoint(model) {
         return prepare(model, mix.unwrap_or(Mix::Auto), listener);

@@ -1,0 +1,182 @@
+"""For programs written for llama-cpp-python: its class Llama, as far as these calls go.
+
+    from smolrun.llama_cpp import Llama
+
+    llm = Llama(model_path="smol.bin")
+    answer = llm.create_chat_completion([{"role": "user", "content": "Hello"}], max_tokens=50)
+    print(answer["choices"][0]["message"]["content"])
+
+Arguments, defaults and results have llama-cpp-python's names and shapes. An argument that would change the answer and
+is not known here is an error. The random numbers are smolrun's own, so that a seed gives other draws.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import smolrun
+
+# What llama-cpp-python takes where nobody says so.
+_DEFAULTS = {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "min_p": 0.05, "typical_p": 1.0}
+_CHAT_DEFAULTS = _DEFAULTS | {"temperature": 0.2}
+# Its names for what has another one here.
+_RENAMED = {"repeat_penalty": "repetition_penalty"}
+_KNOWN = frozenset(
+    [*_DEFAULTS, "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "repeat_penalty"]
+)
+_FINISH_REASONS = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
+
+
+class Llama:
+    """A model, by the interface of llama-cpp-python."""
+
+    def __init__(
+        self,
+        model_path: str | PathLike[str],
+        *,
+        n_threads: int | None = None,
+        seed: int = 0,
+        **ignored: Any,
+    ) -> None:
+        """Open a model: whatever smolrun.load takes.
+
+        The other arguments of llama-cpp-python (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored: the model's
+        whole context is there, and its memory is taken as it is needed.
+        """
+        self.model_path = str(model_path)
+        self.model = smolrun.load(model_path, threads=n_threads)
+        self._seed = seed
+
+    def create_chat_completion(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        stream: bool = False,
+        logprobs: bool | None = None,
+        top_logprobs: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Answer messages: a dict as OpenAI's API returns it, or with stream=True an iterator of its chunks."""
+        asked = self._options(_CHAT_DEFAULTS, options) | {"tools": tools}
+        if logprobs:
+            asked["logprobs"] = top_logprobs or 0
+        head = self._head("chatcmpl", "chat.completion")
+        if stream:
+            return self._chat_chunks(head, self.model.generate(messages, stream=True, **asked))
+        found = self.model.generate(messages, **asked)
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": found.text},
+            "logprobs": _chat_logprobs(found.logprobs),
+            "finish_reason": _FINISH_REASONS[found.finish_reason],
+        }
+        return head | {"choices": [choice], "usage": _usage(found)}
+
+    def create_completion(
+        self, prompt: str | Sequence[int], *, stream: bool = False, echo: bool = False, **options: Any
+    ) -> Any:
+        """Continue prompt, a str or token ids: a dict as OpenAI's API returns it, or its chunks."""
+        asked = self._options(_DEFAULTS, {"max_tokens": 16} | options)
+        head = self._head("cmpl", "text_completion")
+        if stream:
+            return self._text_chunks(head, self.model.generate(prompt, stream=True, **asked))
+        found = self.model.generate(prompt, **asked)
+        before = prompt if isinstance(prompt, str) else self.model.detokenize(prompt)
+        choice = {
+            "text": before + found.text if echo else found.text,
+            "index": 0,
+            "logprobs": None,
+            "finish_reason": _FINISH_REASONS[found.finish_reason],
+        }
+        return head | {"choices": [choice], "usage": _usage(found)}
+
+    __call__ = create_completion
+
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
+        """The token ids of text in UTF-8."""
+        ids = self.model.tokenize(text.decode(), special=special)
+        bos = self.model.bos_token_id
+        return [bos, *ids] if add_bos and bos is not None else ids
+
+    def detokenize(self, tokens: Sequence[int]) -> bytes:
+        """The text of token ids, in UTF-8."""
+        return self.model.detokenize(tokens).encode()
+
+    def n_ctx(self) -> int:
+        """Most tokens of a sequence."""
+        return self.model.context_size
+
+    def n_vocab(self) -> int:
+        """How many token ids there are."""
+        return self.model.vocab_size
+
+    def token_eos(self) -> int:
+        """The token that ends a text."""
+        return self.model.eos_token_ids[0]
+
+    def token_bos(self) -> int | None:
+        """The token that begins a text."""
+        return self.model.bos_token_id
+
+    def close(self) -> None:
+        """Let the model go."""
+        self.model.close()
+
+    def _options(self, defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in options.items() if value is not None and name != "model"}
+        if unknown := sorted(given.keys() - _KNOWN):
+            raise TypeError(f"smolrun.llama_cpp does not know the argument {unknown[0]!r}")
+        asked = {"seed": self._seed, **defaults, **given}
+        # There, no limit is None, 0 or less.
+        if asked.get("max_tokens") is None or asked["max_tokens"] <= 0:
+            asked["max_tokens"] = self.model.context_size
+        asked["logit_bias"] = {int(token): bias for token, bias in asked.get("logit_bias", {}).items()}
+        asked["stop"] = asked.get("stop") or None
+        return {_RENAMED.get(name, name): value for name, value in asked.items()}
+
+    def _head(self, kind: str, name: str) -> dict[str, Any]:
+        return {"id": f"{kind}-{uuid.uuid4()}", "object": name, "created": int(time.time()), "model": self.model_path}
+
+    def _chat_chunks(self, head: dict[str, Any], stream: smolrun.Stream) -> Iterator[dict[str, Any]]:
+        head = head | {"object": "chat.completion.chunk"}
+
+        def chunk(delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+            return head | {"choices": [choice]}
+
+        yield chunk({"role": "assistant"})
+        with stream:
+            for piece in stream:
+                if piece.text:
+                    yield chunk({"content": piece.text})
+            yield chunk({}, _FINISH_REASONS[stream.finish_reason or "cancelled"])
+
+    def _text_chunks(self, head: dict[str, Any], stream: smolrun.Stream) -> Iterator[dict[str, Any]]:
+        def chunk(text: str, reason: str | None = None) -> dict[str, Any]:
+            return head | {"choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": reason}]}
+
+        with stream:
+            for piece in stream:
+                if piece.text:
+                    yield chunk(piece.text)
+            yield chunk("", _FINISH_REASONS[stream.finish_reason or "cancelled"])
+
+
+def _usage(found: smolrun.Completion) -> dict[str, int]:
+    prompt, completion = found.timings.prompt_tokens, found.timings.tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _chat_logprobs(tokens: list[smolrun.TokenLogprobs] | None) -> dict[str, Any] | None:
+    def entry(of: smolrun.TokenLogprobs | smolrun.Alternative) -> dict[str, Any]:
+        return {"token": of.text, "logprob": of.logprob, "bytes": list(of.text.encode())}
+
+    if tokens is None:
+        return None
+    content = [entry(token) | {"top_logprobs": list(map(entry, token.top))} for token in tokens]
+    return {"content": content, "refusal": None}

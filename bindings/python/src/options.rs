@@ -1,0 +1,171 @@
+//! The options of a generation, by the names that the program has for them.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyString};
+use smolrun::chat::{ChatOptions, TemplateVariable};
+use smolrun::generation::SamplerStep;
+use smolrun::{CancelToken, GenerateOptions, Model, Sampling};
+
+use crate::failure::{Failure, Result, wrong_type};
+use crate::prompt::{Encoding, json_of};
+
+/// What a call asks for besides its prompt.
+pub(crate) struct Options {
+    pub(crate) generate: GenerateOptions,
+    pub(crate) encoding: Encoding,
+    /// Whether a seed was given.
+    pub(crate) has_seed: bool,
+}
+
+impl Options {
+    /// What is asked for where nobody asks: what the program `smolrun` does.
+    pub(crate) fn new(model: &Model, is_chat: bool) -> Options {
+        let sampling = smolrun_cli::default_sampling(model, is_chat);
+        let chat = ChatOptions::default().now(SystemTime::now());
+        Options {
+            generate: GenerateOptions::default().sampling(sampling),
+            encoding: Encoding { special: false, chat },
+            has_seed: false,
+        }
+    }
+
+    /// Takes what `given` says by name; what is None is not said.
+    pub(crate) fn read(&mut self, model: &Model, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        for (name, value) in given.into_iter().flatten() {
+            let name: String = name.extract()?;
+            if !value.is_none() {
+                self.set(model, &name, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A handle that ends the generation.
+    pub(crate) fn cancel_token(&self) -> &CancelToken {
+        &self.generate.cancel
+    }
+
+    fn set(&mut self, model: &Model, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Options { generate, encoding, has_seed } = self;
+        let sampling = &mut generate.sampling;
+        match name {
+            "max_tokens" => generate.max_tokens = whole(name, value)?,
+            "stop" => generate.stop = texts(name, value)?,
+            "logprobs" => generate.logprobs = logprobs(name, value)?,
+            "temperature" => sampling.temperature = number(name, value)?,
+            "top_k" => sampling.top_k = whole(name, value)?,
+            "top_p" => sampling.top_p = number(name, value)?,
+            "min_p" => sampling.min_p = number(name, value)?,
+            "typical_p" => sampling.typical_p = number(name, value)?,
+            "repetition_penalty" => sampling.repetition_penalty = number(name, value)?,
+            "frequency_penalty" => sampling.frequency_penalty = number(name, value)?,
+            "presence_penalty" => sampling.presence_penalty = number(name, value)?,
+            "penalty_window" => sampling.penalty_window = whole(name, value)?,
+            "logit_bias" => sampling.logit_bias.extend(biases(name, value)?),
+            "ignore_eos" => ignore_eos(sampling, model, flag(name, value)?),
+            "sampler_order" => sampling.order = steps(name, value)?,
+            "seed" => {
+                sampling.seed = seed(name, value)?;
+                *has_seed = true;
+            }
+            "special" => encoding.special = flag(name, value)?,
+            "tools" => change(&mut encoding.chat, |chat| Ok(chat.tools(&json_of(value)?)?))?,
+            "documents" => change(&mut encoding.chat, |chat| Ok(chat.documents(&json_of(value)?)?))?,
+            "template" => encoding.chat.variables.extend(variables(name, value)?),
+            _ => {
+                let message = format!("generate() got an unexpected keyword argument '{name}'");
+                return Err(PyTypeError::new_err(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes options that can only be made anew.
+pub(crate) fn change(
+    chat: &mut ChatOptions,
+    how: impl FnOnce(ChatOptions) -> Result<ChatOptions>,
+) -> PyResult<()> {
+    *chat = how(std::mem::take(chat))?;
+    Ok(())
+}
+
+fn ignore_eos(sampling: &mut Sampling, model: &Model, is_on: bool) {
+    if is_on {
+        let ids = model.config().eos_token_ids.iter();
+        sampling.logit_bias.extend(ids.map(|&id| (id, f32::NEG_INFINITY)));
+    }
+}
+
+fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    value.extract().map_err(|_| wrong_type(name, "a number", value))
+}
+
+fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|_| wrong_type(name, "a bool", value))
+}
+
+/// A whole number from 0 up.
+fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    value.extract().map_err(|_| match value.extract::<i128>() {
+        Ok(number) => {
+            Failure::argument(format!("{name}: expected a number from 0 up, found {number}")).into()
+        }
+        Err(_) => wrong_type(name, "an int", value),
+    })
+}
+
+/// Of a negative number, the same bits.
+fn seed(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let signed = || value.extract().map(i64::cast_unsigned);
+    value.extract().or_else(|_| signed()).map_err(|_| match value.extract::<i128>() {
+        Ok(number) => {
+            Failure::argument(format!("{name}: expected a number of 64 bits, found {number}")).into()
+        }
+        Err(_) => wrong_type(name, "an int", value),
+    })
+}
+
+/// True asks for the chosen tokens' own, a number for so many alternatives, too.
+fn logprobs(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    match value.cast::<PyBool>() {
+        Ok(is_on) => Ok(is_on.is_true().then_some(0)),
+        Err(_) => whole(name, value).map(Some),
+    }
+}
+
+/// One text, or several.
+fn texts(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    match value.cast::<PyString>() {
+        Ok(text) => Ok(vec![text.to_str()?.to_owned()]),
+        Err(_) => value.extract().map_err(|_| wrong_type(name, "a str or a list of them", value)),
+    }
+}
+
+fn biases(name: &str, value: &Bound<'_, PyAny>) -> PyResult<BTreeMap<u32, f32>> {
+    value.extract().map_err(|_| wrong_type(name, "a dict of numbers by token ids", value))
+}
+
+fn steps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<SamplerStep>> {
+    let names = texts(name, value)?;
+    let steps = names.iter().map(|step| step.parse()).collect::<smolrun::Result<_>>();
+    Ok(steps.map_err(Failure::from)?)
+}
+
+fn variables(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, TemplateVariable)>> {
+    let wrong = || wrong_type(name, "a dict of bools and strs by name", value);
+    let given = value.cast::<PyDict>().map_err(|_| wrong())?;
+    let variable = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let name = name.extract().map_err(|_| wrong())?;
+        let value = match value.cast::<PyBool>() {
+            Ok(flag) => TemplateVariable::Flag(flag.is_true()),
+            Err(_) => TemplateVariable::Text(value.extract().map_err(|_| wrong())?),
+        };
+        Ok((name, value))
+    };
+    given.iter().map(variable).collect()
+}

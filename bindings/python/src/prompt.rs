@@ -1,0 +1,95 @@
+//! What a model is to continue: a text, token ids, or the messages of a conversation.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use smolrun::chat::ChatOptions;
+use smolrun::{Message, Model, PromptOptions, SpecialTokens};
+
+use crate::failure::{Failure, Result, wrong_type};
+
+/// As Python gave it.
+#[derive(Clone)]
+pub(crate) enum Prompt {
+    Text(String),
+    Ids(Vec<u32>),
+    Messages(Vec<Message>),
+}
+
+/// How it becomes tokens.
+#[derive(Clone, Default)]
+pub(crate) struct Encoding {
+    /// Whether control tokens that a text spells are parsed.
+    pub(crate) special: bool,
+    pub(crate) chat: ChatOptions,
+}
+
+impl Prompt {
+    pub(crate) fn read(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+        const EXPECTED: &str = "a str, token ids, or messages such as {'role': 'user', 'content': 'Hello'}";
+        let wrong = |_| wrong_type("prompt", EXPECTED, prompt);
+        if let Ok(text) = prompt.cast::<PyString>() {
+            return Ok(Prompt::Text(text.to_str()?.to_owned()));
+        }
+        if prompt.is_instance_of::<PyDict>() {
+            return Err(wrong(()));
+        }
+        let items: Vec<_> = prompt.try_iter().map_err(|_| wrong(()))?.collect::<PyResult<_>>()?;
+        match items.first() {
+            Some(first) if first.is_instance_of::<PyDict>() => {
+                let json = json_of(&items.into_pyobject(prompt.py())?)?;
+                let messages =
+                    Message::list_from_json(&json).map_err(|error| PyErr::from(Failure::from(error)))?;
+                Ok(Prompt::Messages(messages))
+            }
+            _ => items.iter().map(token_id).collect::<PyResult<_>>().map(Prompt::Ids),
+        }
+    }
+
+    /// Whether it is to be answered, not continued.
+    pub(crate) fn is_chat(&self) -> bool {
+        matches!(self, Prompt::Messages(_))
+    }
+
+    /// Its tokens, if they are no more than `most`. A text `goes_on` where it does not begin one.
+    pub(crate) fn encode(
+        self,
+        model: &Model,
+        how: &Encoding,
+        most: usize,
+        goes_on: bool,
+    ) -> Result<Vec<u32>> {
+        let special = if how.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
+        Ok(match self {
+            Prompt::Ids(ids) => ids,
+            Prompt::Text(text) if goes_on => model.tokenizer().encode_within(&text, special, most)?,
+            Prompt::Text(text) => {
+                let options = PromptOptions::default().special_tokens(special).max_tokens(most);
+                model.encode_prompt_with(&text, &options)?
+            }
+            Prompt::Messages(messages) => {
+                model.encode_chat_with(&messages, &how.chat.clone().max_tokens(most))?
+            }
+        })
+    }
+}
+
+/// A token's id.
+fn token_id(item: &Bound<'_, PyAny>) -> PyResult<u32> {
+    item.extract().map_err(|_| match item.extract::<i128>() {
+        Ok(id) => Failure::argument(format!("prompt: expected token ids, found {id}")).into(),
+        Err(_) => wrong_type("prompt", "token ids or messages", item),
+    })
+}
+
+/// Token ids, of any iterable.
+pub(crate) fn token_ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    match Prompt::read(ids)? {
+        Prompt::Ids(ids) => Ok(ids),
+        _ => Err(wrong_type("ids", "token ids", ids)),
+    }
+}
+
+/// A value as JSON.
+pub(crate) fn json_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
+}

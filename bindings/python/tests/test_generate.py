@@ -1,0 +1,141 @@
+"""Texts, streams and their options."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+import smolrun
+
+START = "Once upon a time"
+
+
+def test_five_lines_print_a_tale(tales: smolrun.Model) -> None:
+    completion = tales.generate(START, max_tokens=40)
+    assert len(completion.ids) == 40 and completion.finish_reason == "length"
+    assert str(completion) == completion.text == tales.detokenize(completion.ids)
+    assert completion.seed is None and completion.logprobs is None
+    timings = completion.timings
+    assert (timings.prompt_tokens, timings.tokens) == (len(tales.tokenize(START)), 40)
+    assert timings.prompt_ms > 0 and timings.decode_ms > 0 and timings.tokens_per_second
+
+
+def test_a_stream_is_the_same_text(tales: smolrun.Model) -> None:
+    whole = tales.generate(START, max_tokens=30, logprobs=2)
+    stream = tales.generate(START, max_tokens=30, logprobs=2, stream=True)
+    pieces = list(stream)
+    assert "".join(map(str, pieces)) == whole.text == stream.text
+    assert [piece.id for piece in pieces] == whole.ids == stream.ids
+    assert [piece.logprobs for piece in pieces] == whole.logprobs
+    assert [piece.finish_reason for piece in pieces] == [None] * 29 + ["length"]
+    assert stream.finish_reason == "length" and next(stream, None) is None
+    half = tales.generate(START, max_tokens=30, stream=True)
+    next(half)
+    assert half.completion().text == whole.text
+
+
+def test_a_prompt_may_be_ids(tales: smolrun.Model) -> None:
+    numpy = pytest.importorskip("numpy")
+    ids = tales.tokenize(START)
+    expected = tales.generate(START, max_tokens=9).ids
+    for prompt in (ids, tuple(ids), iter(ids), numpy.array(ids)):
+        assert tales.generate(prompt, max_tokens=9).ids == expected
+
+
+def test_messages_are_rendered(chat: smolrun.Model) -> None:
+    messages = [{"role": "child", "content": "Tell me of a king."}]
+    text = "child: Tell me of a king.\nteller: "
+    assert chat.render_chat(messages) == text
+    assert chat.render_chat(messages, add_generation_prompt=False) == "child: Tell me of a king.\n"
+    greedy = chat.generate(messages, max_tokens=20, temperature=0)
+    assert greedy.ids == chat.generate(text, max_tokens=20).ids and greedy.seed is None
+    drawn = chat.generate(messages, max_tokens=20)
+    assert drawn.seed is not None
+    assert chat.generate(messages, max_tokens=20, seed=drawn.seed).ids == drawn.ids
+    assert {chat.generate(messages, max_tokens=20).seed for _ in range(5)} != {drawn.seed}
+
+
+def test_options_do_what_the_programs_do(tales: smolrun.Model) -> None:
+    def text(**options: Any) -> str:
+        completion: smolrun.Completion = tales.generate(START, max_tokens=40, **options)
+        return completion.text
+
+    plain = text()
+    word = plain.split()[5]
+    stopped = tales.generate(START, max_tokens=40, stop=word)
+    assert stopped.text == plain[: plain.index(word)] and stopped.finish_reason == "stop"
+    drawn = text(temperature=0.9, top_k=50, top_p=0.95, min_p=0.01, typical_p=0.99, seed=7)
+    assert drawn == text(temperature=0.9, top_k=50, top_p=0.95, min_p=0.01, typical_p=0.99, seed=7)
+    assert drawn != text(temperature=0.9, top_k=50, top_p=0.95, min_p=0.01, typical_p=0.99, seed=8)
+    assert text(seed=-1, temperature=1) == text(seed=2**64 - 1, temperature=1)
+    first = tales.generate(START, max_tokens=1).ids[0]
+    assert tales.generate(START, max_tokens=1, logit_bias={first: float("-inf")}).ids != [first]
+    assert text(repetition_penalty=1.5, penalty_window=64) != plain
+    assert text(sampler_order=["temperature", "top-k"], temperature=0.5, seed=1) == text(
+        sampler_order=["temperature"], temperature=0.5, seed=1
+    )
+    assert text(temperature=None, stop=None) == plain
+    assert tales.generate(START, max_tokens=0).finish_reason == "length"
+
+
+def test_logprobs_are_those_of_the_logits(tales: smolrun.Model) -> None:
+    numpy = pytest.importorskip("numpy")
+    found = tales.generate(START, max_tokens=1, logprobs=3).logprobs
+    assert found is not None and len(found[0].top) == 3
+    logits = tales.logits(START).astype("f8")
+    logprobs = logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
+    assert [alternative.id for alternative in found[0].top] == list(numpy.argsort(-logits)[:3])
+    for alternative in found[0].top:
+        assert abs(alternative.logprob - logprobs[alternative.id]) < 1e-5
+        assert alternative.text == tales.detokenize([alternative.id])
+    only = tales.generate(START, max_tokens=1, logprobs=True).logprobs
+    assert only is not None and only[0].top == [] and only[0].logprob == found[0].logprob
+
+
+def test_what_makes_no_sense_is_said(tales: smolrun.Model) -> None:
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"temperatur": 1}, TypeError, "unexpected keyword argument 'temperatur'"),
+        ({"temperature": "hot"}, TypeError, "temperature: expected a number, found str"),
+        ({"max_tokens": -1}, smolrun.ArgumentError, "max_tokens: expected a number from 0 up, found -1"),
+        ({"top_p": 0}, smolrun.ArgumentError, "top_p: expected a number above 0, at most 1, found 0"),
+        ({"stop": ""}, ValueError, "stop: expected texts that are not empty, found an empty one"),
+        ({"stop": 3}, TypeError, "stop: expected a str or a list of them, found int"),
+        ({"seed": 2**70}, smolrun.ArgumentError, "seed: expected a number of 64 bits"),
+        ({"sampler_order": ["heat"]}, smolrun.ArgumentError, "order: expected one of bias"),
+        ({"logit_bias": {99999: 1.0}}, smolrun.ArgumentError, "token id 99999"),
+    ]
+    for options, error, message in wrong:
+        with pytest.raises(error, match=message):
+            tales.generate(START, **options)
+    for prompt, error in [(3, TypeError), ({"role": "user"}, TypeError), ([], smolrun.ArgumentError)]:
+        with pytest.raises(error):
+            tales.generate(prompt)  # type: ignore[call-overload]
+    with pytest.raises(smolrun.ArgumentError, match="expected token ids, found -1"):
+        tales.generate([-1])
+    with pytest.raises(smolrun.ChatTemplateError):
+        tales.generate([{"role": "user", "content": "Hello"}])
+    with pytest.raises(smolrun.ContextError):
+        tales.generate([1] * 2000)
+
+
+def test_results_are_plain_data(tales: smolrun.Model) -> None:
+    completion = tales.generate(START, max_tokens=5, logprobs=2)
+    assert pickle.loads(pickle.dumps(completion)) == completion
+    assert repr(completion).startswith("Completion(text=") and "timings=Timings(" in repr(completion)
+    stream = tales.generate(START, max_tokens=1, stream=True)
+    piece = next(stream)
+    assert pickle.loads(pickle.dumps(piece)) == piece
+    with pytest.raises(AttributeError):
+        completion.text = "x"  # type: ignore[misc]
+
+
+def test_a_cancelled_stream_ends(tales: smolrun.Model) -> None:
+    stream = tales.generate(START, stream=True)
+    next(stream)
+    stream.cancel()
+    assert len(list(stream)) == 1 and stream.finish_reason == "cancelled"
+    with tales.generate(START, stream=True) as closed:
+        next(closed)
+    with pytest.raises(smolrun.ClosedError):
+        next(closed)
+    closed.close()

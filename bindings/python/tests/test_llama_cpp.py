@@ -1,0 +1,59 @@
+"""What programs written for llama-cpp-python see."""
+
+from pathlib import Path
+
+import pytest
+
+import smolrun
+from smolrun.llama_cpp import Llama
+
+MESSAGES = [{"role": "child", "content": "Tell me of a king."}]
+
+
+@pytest.fixture(scope="module")
+def llm(chat: smolrun.Model) -> Llama:
+    return Llama(model_path=chat.path, n_ctx=512, n_threads=2, verbose=False)
+
+
+def test_an_answer_has_the_shape_of_openai_s(llm: Llama, chat: smolrun.Model) -> None:
+    expected = chat.generate(MESSAGES, max_tokens=12, temperature=0)
+    found = llm.create_chat_completion(MESSAGES, max_tokens=12, temperature=0.0, logprobs=True, top_logprobs=2)
+    choice = found["choices"][0]
+    assert found["object"] == "chat.completion" and found["id"].startswith("chatcmpl-") and found["created"] > 0
+    assert choice["message"] == {"role": "assistant", "content": expected.text}
+    assert (choice["index"], choice["finish_reason"]) == (0, "length")
+    assert len(choice["logprobs"]["content"]) == 12 and len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
+    prompt = expected.timings.prompt_tokens
+    assert found["usage"] == {"prompt_tokens": prompt, "completion_tokens": 12, "total_tokens": prompt + 12}
+
+
+def test_a_stream_has_chunks(llm: Llama, chat: smolrun.Model) -> None:
+    expected = chat.generate(MESSAGES, max_tokens=12, temperature=0).text
+    chunks = list(llm.create_chat_completion(MESSAGES, max_tokens=12, temperature=0.0, stream=True))
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant"} and deltas[-1] == {}
+    assert "".join(delta.get("content", "") for delta in deltas) == expected
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length" and chunks[0]["object"] == "chat.completion.chunk"
+
+
+def test_texts_are_continued(llm: Llama, chat: smolrun.Model) -> None:
+    expected = chat.generate("Once upon a time", max_tokens=16).text
+    found = llm("Once upon a time", temperature=0.0, echo=True)
+    assert found["choices"][0]["text"] == "Once upon a time" + expected and found["object"] == "text_completion"
+    chunks = llm.create_completion("Once upon a time", temperature=0.0, stream=True)
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    assert llm.detokenize(llm.tokenize(b"Once", add_bos=False)) == b"Once"
+    assert llm.tokenize(b"Once")[0] == llm.token_bos() and (llm.n_ctx(), llm.n_vocab()) == (1024, 4096)
+
+
+def test_what_would_change_the_answer_is_not_ignored(llm: Llama) -> None:
+    with pytest.raises(TypeError, match="does not know the argument 'grammar'"):
+        llm.create_chat_completion(MESSAGES, grammar="x")
+    assert llm.create_chat_completion(MESSAGES, max_tokens=2, repeat_penalty=1.1, model="x", grammar=None)
+
+
+def test_a_closed_one_says_so(tales_path: Path) -> None:
+    llm = Llama(str(tales_path))
+    llm.close()
+    with pytest.raises(smolrun.ClosedError):
+        llm("Once")

@@ -1,0 +1,95 @@
+"""Sequences that several calls go on with."""
+
+from pathlib import Path
+
+import pytest
+
+import smolrun
+
+START = "Once upon a time"
+
+
+def test_texts_are_appended(tales: smolrun.Model, session: smolrun.Session) -> None:
+    whole = tales.generate(START, max_tokens=20)
+    first = session.generate(START, max_tokens=8)
+    assert session.tokens == tales.tokenize(START) + first.ids
+    ids = first.ids + session.generate([tales.tokenize(" and")[0]], max_tokens=1).ids
+    assert first.ids == whole.ids[:8] and len(ids) == 9
+    session.truncate(len(tales.tokenize(START)) + 8)
+    assert session.tokens == tales.tokenize(START) + first.ids
+    # The prompt of a model that goes on from here is the next token itself.
+    session.truncate(len(tales.tokenize(START)) + 7)
+    assert session.generate(first.ids[7:8], max_tokens=12).ids == whole.ids[8:]
+
+
+def test_a_conversation_is_computed_once(chat: smolrun.Model) -> None:
+    messages = [{"role": "child", "content": "Tell me of a king. " * 20}]
+    with chat.session() as session:
+        first = session.generate(messages, max_tokens=10, temperature=0)
+        assert first.timings.cached_tokens == 0
+        messages += [{"role": "teller", "content": first.text}, {"role": "child", "content": "And then?"}]
+        second = session.generate(messages, max_tokens=10, temperature=0)
+    assert second.timings.cached_tokens >= first.timings.prompt_tokens - 1
+    assert second.ids == chat.generate(messages, max_tokens=10, temperature=0).ids
+
+
+def test_forks_go_their_own_ways(tales: smolrun.Model, session: smolrun.Session) -> None:
+    session.generate(START, max_tokens=10)
+    tokens = session.tokens
+    with session.fork() as fork:
+        assert fork.tokens == tokens
+        forked = fork.generate(" The king", max_tokens=10)
+        assert session.tokens == tokens and session.generate(" The king", max_tokens=10).ids == forked.ids
+
+
+def test_a_saved_session_goes_on(tales: smolrun.Model, session: smolrun.Session, tmp_path: Path) -> None:
+    session.generate(START, max_tokens=10)
+    tokens = session.tokens
+    session.save(tmp_path / "saved")
+    expected = session.generate(" The king", max_tokens=10).ids
+    with tales.session() as other:
+        other.load(tmp_path / "saved")
+        assert other.tokens == tokens and other.generate(" The king", max_tokens=10).ids == expected
+        (tmp_path / "broken").write_bytes(b"x" * 100)
+        with pytest.raises(smolrun.SavedSessionError):
+            other.load(tmp_path / "broken")
+        assert other.tokens == [] and other.generate(START, max_tokens=3).ids
+        with pytest.raises(FileNotFoundError):
+            other.load(tmp_path / "nothing")
+
+
+def test_a_stream_ends_when_something_else_begins(session: smolrun.Session) -> None:
+    stream = session.generate(START, stream=True)
+    first = [next(stream).id, next(stream).id]
+    assert session.tokens[-2:] == first
+    session.generate(" and", max_tokens=2)
+    with pytest.raises(smolrun.StreamEndedError) as raised:
+        next(stream)
+    assert raised.value.code == "stream_ended"
+
+
+def test_what_is_closed_says_so(tales_path: Path) -> None:
+    model = smolrun.load(tales_path)
+    session, stream = model.session(), model.generate(START, stream=True)
+    session.close()
+    session.close()
+    for call in (
+        lambda: session.tokens,
+        lambda: session.generate(START),
+        lambda: session.logits(START),
+        lambda: session.fork(),
+        lambda: len(session),
+    ):
+        with pytest.raises(smolrun.ClosedError, match="the session is closed"):
+            call()
+    model.close()
+    model.close()
+    for call in (lambda: model.generate(START), lambda: model.session(), lambda: model.vocab_size):
+        with pytest.raises(smolrun.ClosedError, match="the model is closed"):
+            call()
+    # What had begun goes on: it has the blob until it ends.
+    assert len(list(stream)) == 256
+    with smolrun.load(tales_path) as other:
+        assert other.vocab_size == 4096
+    with pytest.raises(ValueError):
+        other.tokenize("x")

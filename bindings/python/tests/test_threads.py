@@ -1,0 +1,125 @@
+"""Calls from many threads and tasks give what one thread's give."""
+
+import asyncio
+import random
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import smolrun
+from conftest import STRESS
+
+STARTS = ["Once upon a time", "The king said:", "A little bear", "In a deep wood there"]
+Answer = object
+
+
+def drawn(choice: random.Random) -> tuple[str, dict[str, Any]]:
+    temperature, seed = choice.choice([0.0, 1.0]), choice.randrange(3)
+    return choice.choice(STARTS), {"max_tokens": choice.randrange(12), "temperature": temperature, "seed": seed}
+
+
+def call(model: smolrun.Model, choice: random.Random) -> Callable[[], Answer]:
+    """One of the calls, with its arguments."""
+    start, options = drawn(choice)
+    ids = [choice.randrange(4096) for _ in range(choice.randrange(1, 40))]
+
+    def session() -> Answer:
+        with model.session() as session:
+            session.generate(start, max_tokens=3)
+            with session.fork() as fork:
+                return fork.generate(ids, max_tokens=3).ids
+
+    def left_early() -> Answer:
+        stream = model.generate(start, stream=True)
+        return [next(stream).id, next(stream).id]
+
+    return choice.choice(
+        [
+            lambda: model.generate(start, **options).ids,
+            lambda: [piece.id for piece in model.generate(start, stream=True, max_tokens=5)],
+            left_early,
+            session,
+            lambda: [found.ids for found in model.batch([start, ids], max_tokens=4)],
+            lambda: model.logits(ids).tobytes(),
+            lambda: model.score(start, [" was", " is"]),
+            lambda: model.detokenize(model.tokenize(start)),
+        ]
+    )
+
+
+def test_threads_do_not_disturb_one_another(tales: smolrun.Model) -> None:
+    seeds = range(40 * STRESS)
+    expected = [call(tales, random.Random(seed))() for seed in seeds]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda seed: call(tales, random.Random(seed))(), seeds))
+    assert found == expected
+
+
+def test_threads_share_a_session(tales: smolrun.Model) -> None:
+    with tales.session() as session, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: session.generate([i], max_tokens=2, ignore_eos=True), range(40)))
+        assert len(session) == 120
+
+
+def test_the_interpreter_is_free_meanwhile(tales: smolrun.Model) -> None:
+    turns, is_done = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not is_done.wait(0.001):
+            turns += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    tales.logits([5] * 1024, all=True)
+    is_done.set()
+    counter.join()
+    assert turns >= 2
+
+
+def test_tasks_get_what_calls_do(tales: smolrun.Model) -> None:
+    expected = [tales.generate(start, max_tokens=12).ids for start in STARTS]
+
+    async def streamed(start: str) -> list[int]:
+        return [piece.id async for piece in tales.agenerate(start, max_tokens=12, stream=True)]
+
+    async def main() -> None:
+        for _ in range(STRESS):
+            whole = await asyncio.gather(*[tales.agenerate(start, max_tokens=12) for start in STARTS])
+            assert [completion.ids for completion in whole] == expected
+            assert await asyncio.gather(*map(streamed, STARTS)) == expected
+        with tales.session() as session:
+            assert (await session.agenerate(STARTS[0], max_tokens=12)).ids == expected[0]
+        with pytest.raises(TypeError):
+            await tales.agenerate(STARTS[0], wrong=1)  # type: ignore[call-overload]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_task_ends_its_generation(tales_path: object) -> None:
+    model = smolrun.load(str(tales_path), overflow="slide", threads=2)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(model.agenerate("Once", max_tokens=10**9, ignore_eos=True))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async for _ in model.agenerate("Once", max_tokens=10**9, ignore_eos=True, stream=True):
+            break
+
+    # It waits for the threads that still generate.
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_switching_threads_often_changes_nothing(tales: smolrun.Model) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        test_threads_do_not_disturb_one_another(tales)
+    finally:
+        sys.setswitchinterval(interval)
