@@ -21,7 +21,7 @@ trap 'rm -rf "$logs"' EXIT
 run() { # PROGRAM TEST...: on the processor of this `slot`
     local processors
     read -ra processors <<<"$PROCESSORS"
-    taskset -c "${processors[slot]}" "$1" --exact --include-ignored --test-threads=1 "${@:2}" >>"$LOGS/$slot" 2>&1
+    taskset -c "${processors[slot]}" "$1" --exact --quiet --test-threads=1 "${@:2}" >>"$LOGS/$slot" 2>&1
 }
 export -f run
 export PROCESSORS="${processors[*]}" LOGS=$logs
