@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a test program's tests in several processes, one for each processor, which stay on their own: cargo's runner
-# (target.*.runner) for programs that count what they run. Threads on two processors that add to one counter wait for each
-# other most of the time.
+# Runs a test program's tests in several processes, at any time one on each processor, some tests at a time: cargo's
+# runner (target.*.runner) for programs that count what they run. Threads on two processors that add to one counter wait
+# for each other most of the time.
 # usage: scripts/pinned.sh PROGRAM ARGUMENT...
 set -euo pipefail
 
-readonly at_once=16 # tests of a process: fewer make the processors end together, more share the blobs that they convert
+readonly most=16 # tests of a process: fewer make the processors end together, more share the blobs that they convert
 
 processors=() # those that it may run on
 installed=$(nproc --all)
@@ -17,6 +17,8 @@ logs=$(mktemp -d)
 readonly logs
 trap 'rm -rf "$logs"' EXIT
 "$@" --list --format terse >"$logs/list" # a program that can't list its tests fails here
+mapfile -t tests < <(sed -n 's/: test$//p' "$logs/list")
+each=$(((${#tests[@]} + ${#processors[@]} - 1) / ${#processors[@]}))
 
 run() { # PROGRAM TEST...: on the processor of this `slot`
     local processors
@@ -27,8 +29,8 @@ export -f run
 export PROCESSORS="${processors[*]}" LOGS=$logs
 
 status=0
-sed -n 's/: test$//p' "$logs/list" |
-    xargs --no-run-if-empty --max-args="$at_once" --max-procs="${#processors[@]}" --process-slot-var=slot \
+((${#tests[@]} == 0)) || printf '%s\n' "${tests[@]}" |
+    xargs --max-args="$((each < most ? each : most))" --max-procs="${#processors[@]}" --process-slot-var=slot \
         bash -c 'run "$@"' pinned "$1" || status=$?
 cat "$logs"/[0-9]* 2>/dev/null || true
 exit "$status"
