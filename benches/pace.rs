@@ -59,9 +59,8 @@ fn gaps(model: &Model, streams: usize) -> Gaps {
             next = next.wrapping_add(2_654_435_761);
             next % vocab_size
         });
-        let sampling = smolrun::Sampling::default();
-        let no_end = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
-        let options = GenerateOptions::default().max_tokens(max_tokens).sampling(sampling.logit_bias(no_end));
+        let sampling = smolrun::Sampling::default().ignore_eos(model.config());
+        let options = GenerateOptions::default().max_tokens(max_tokens).sampling(sampling);
         scheduler.submit(Request::new(prompt.collect(), options)).expect("it fits")
     };
     for _ in 0..streams {

@@ -149,9 +149,8 @@ fn a_generated_token_allocates_its_text_alone() {
     let stopped = greedy.clone().stop(["no tale has these words"]);
     for (options, most) in [(greedy, 1), (drawn, 1), (stopped, 2)] {
         each_session(|name, mut session| {
-            let eos = session.model().config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
             let options = options.clone();
-            let sampling = options.sampling.clone().logit_bias(eos);
+            let sampling = options.sampling.clone().ignore_eos(session.model().config());
             let prompt = session.model().encode_prompt("Once upon a time").unwrap();
             let mut tokens = session.generate(&prompt, options.sampling(sampling)).unwrap();
             // With these the buffers have grown.
@@ -216,9 +215,9 @@ fn a_running_batch_allocates_what_it_hands_out() {
             let engine = Engine::new(&model, options).unwrap();
             let mut scheduler = Scheduler::new(engine, SchedulerOptions::default()).unwrap();
             for i in 0..8 {
-                let eos = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
                 let sampling = if i % 2 == 0 { Sampling::default() } else { drawn.clone().seed(i) };
-                let options = GenerateOptions::default().max_tokens(200).sampling(sampling.logit_bias(eos));
+                let options =
+                    GenerateOptions::default().max_tokens(200).sampling(sampling.ignore_eos(model.config()));
                 let prompt = tokens[i as usize * 40..][..20].to_vec();
                 scheduler.submit(Request::new(prompt, options)).unwrap();
             }

@@ -111,9 +111,12 @@ fn assert_same_bits(blob: impl AsRef<std::path::Path>, kv_dtype: KvDtype) {
     let sets = Kernels::available();
     for (set, &kernels) in sets.iter().enumerate() {
         let ways = THREADS.into_iter().zip(BATCHES.into_iter().cycle().skip(set)).cycle().skip(set);
-        // Without a fused multiply-add in hardware a run takes seconds.
         let is_slow = kernels.name() == "scalar";
-        let count = if is_slow { 1 } else { [2, THREADS.len()][usize::from(set + 1 == sets.len())] };
+        let count = match set + 1 == sets.len() {
+            _ if is_slow => 1, // without a fused multiply-add in hardware a run takes seconds
+            true => THREADS.len(),
+            false => 2,
+        };
         for (threads, most) in ways.take(count) {
             let options = EngineOptions::default().threads(threads).kernels(kernels);
             let mut engine = Engine::new(&model, options).unwrap();

@@ -148,8 +148,7 @@ fn another_thread_can_cancel() {
         thread::sleep(Duration::from_millis(30));
         other.cancel();
     });
-    let bias = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
-    let sampling = Sampling::default().logit_bias(bias);
+    let sampling = Sampling::default().ignore_eos(model.config());
     let options = GenerateOptions::default().max_tokens(usize::MAX).sampling(sampling).cancel(&cancel);
     // It goes on for ever, unless it is told to end.
     let (reason, last) = within("a generation that is cancelled", move || {

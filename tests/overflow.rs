@@ -125,8 +125,7 @@ fn a_generation_stops_at_the_context_s_end_or_slides_over_it() {
     let model = tales();
     let prompt = &text_ids(&model)[..CONTEXT - 5];
     let options = || {
-        let eos = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
-        GenerateOptions::default().max_tokens(300).sampling(Sampling::default().logit_bias(eos))
+        GenerateOptions::default().max_tokens(300).sampling(Sampling::default().ignore_eos(model.config()))
     };
     let last = |overflow| {
         let mut session = Session::new(&model, SessionOptions::default().overflow(overflow)).unwrap();

@@ -335,8 +335,7 @@ fn running_streams_have_a_token_in_every_pass() {
     let model = model(Dtype::F32);
     let tokens = scattered_tokens(&model, 1000);
     let mut scheduler = scheduler(&model, 2, SchedulerOptions::default());
-    let no_end = model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY));
-    let sampling = Sampling::default().temperature(1.5).logit_bias(no_end);
+    let sampling = Sampling::default().temperature(1.5).ignore_eos(model.config());
     let stream = GenerateOptions::default().max_tokens(1010).sampling(sampling);
     let stream = scheduler.submit(Request::new(tokens[..10].to_vec(), stream)).unwrap();
     let long = GenerateOptions::default().max_tokens(1);

@@ -171,13 +171,9 @@ impl SamplingArgs {
 
     /// What they mean for `model`, with `defaults` for what they do not say. Each call draws a random seed of its own.
     pub(crate) fn sampling(&self, model: &Model, defaults: &Defaults) -> Sampling {
-        let mut logit_bias = self.logit_bias.clone();
-        if self.ignore_eos == Some(true) {
-            logit_bias.extend(model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)));
-        }
         let neutral = Sampling::default();
         let seed = if defaults.seed_is_random { Seed::Random } else { Seed::Number(0) };
-        neutral
+        let sampling = neutral
             .clone()
             .temperature(self.temperature.unwrap_or(defaults.temperature))
             .top_k(self.top_k.unwrap_or(defaults.top_k))
@@ -188,9 +184,10 @@ impl SamplingArgs {
             .frequency_penalty(self.frequency_penalty.unwrap_or(neutral.frequency_penalty))
             .presence_penalty(self.presence_penalty.unwrap_or(neutral.presence_penalty))
             .penalty_window(self.penalty_window.unwrap_or(neutral.penalty_window))
-            .logit_bias(logit_bias)
+            .logit_bias(self.logit_bias.clone())
             .order(self.sampler_order.clone().unwrap_or(neutral.order))
-            .seed(self.seed.unwrap_or(seed).number())
+            .seed(self.seed.unwrap_or(seed).number());
+        if self.ignore_eos == Some(true) { sampling.ignore_eos(model.config()) } else { sampling }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong between a path and a generated token.
 
+use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -94,6 +95,13 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// The error for what [`catch_unwind`](std::panic::catch_unwind) caught.
+    pub fn from_panic(panic: &(dyn Any + Send)) -> Error {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Error::Panic { message: text.unwrap_or("no message").to_owned() }
+    }
+
     /// The error's class, by which programs and bindings tell errors apart. A code never changes its meaning and none goes
     /// away; there may be more of them one day.
     ///

@@ -1,6 +1,5 @@
 //! What a function has to say when it fails: a status, and a message that the thread keeps.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
@@ -85,13 +84,8 @@ pub(crate) fn status_of(body: impl FnOnce() -> Result<()>) -> Status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => status::OK,
         Ok(Err(failure)) => failure.tell(),
-        Err(panic) => Failure::Library(Error::Panic { message: message_of(&*panic) }).tell(),
+        Err(panic) => Failure::Library(Error::from_panic(&*panic)).tell(),
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message").to_owned()
 }
 
 thread_local! {

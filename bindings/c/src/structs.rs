@@ -328,10 +328,6 @@ impl CGenerateOptions {
         };
         // SAFETY: the promise is the same for each.
         let stop = stop.iter().map(|&text| unsafe { raw::text("stop", text) }).collect::<Result<Vec<_>>>()?;
-        let mut bias: Vec<(u32, f32)> = bias.iter().map(|&CLogitBias { id, bias }| (id, bias)).collect();
-        if flag("ignore_eos", self.ignore_eos)? {
-            bias.extend(model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)));
-        }
         let mut sampling = Sampling::default()
             .temperature(self.temperature)
             .top_k(self.top_k)
@@ -342,8 +338,11 @@ impl CGenerateOptions {
             .frequency_penalty(self.frequency_penalty)
             .presence_penalty(self.presence_penalty)
             .penalty_window(self.penalty_window)
-            .logit_bias(bias)
+            .logit_bias(bias.iter().map(|&CLogitBias { id, bias }| (id, bias)))
             .seed(self.seed);
+        if flag("ignore_eos", self.ignore_eos)? {
+            sampling = sampling.ignore_eos(model.config());
+        }
         if !self.sampler_order.is_null() {
             // SAFETY: the promise is the same.
             let order = unsafe { raw::items("sampler_order", self.sampler_order, self.sampler_order_len)? };

@@ -1,6 +1,5 @@
 //! What goes wrong on the way, until Python hears of it as an exception.
 
-use std::any::Any;
 use std::io;
 use std::path::Path;
 
@@ -43,14 +42,6 @@ impl Failure {
     /// Of something that the same thread is using, further up.
     pub(crate) fn busy(what: &str) -> Failure {
         Failure::Other { code: "busy", message: format!("the {what} is being used by this thread already") }
-    }
-
-    /// A bug, which is no reason to end the process.
-    pub(crate) fn panic(panic: &(dyn Any + Send)) -> Failure {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let message = text.unwrap_or("no message").to_owned();
-        Failure::Library(smolrun::Error::Panic { message })
     }
 }
 

@@ -139,7 +139,8 @@ impl<T> Drop for Guard<'_, T> {
 
 /// What `work` gives; an error if it panics.
 pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure::panic(&*panic)))
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(smolrun::Error::from_panic(&*panic).into()))
 }
 
 /// A number that no other living thread has.

@@ -83,15 +83,12 @@ pub(crate) fn load(
     let settings =
         Settings { threads, kv: kv_dtype, overflow: named("overflow", overflow, OVERFLOWS)?, fast };
     let (blob, model) = watched(py, progress, |begin| {
-        let blob = blob_of(&source, mix, &Listener { begin, tell: &|_| () }).map_err(of_blob)?.path;
-        let model = match mmap {
-            true => smolrun::Model::open(&blob),
-            false => smolrun::Model::read(&blob),
-        }?;
+        let blob = blob_of(&source, mix, &Listener { begin, tell: &|_| () }).map_err(of_blob)?;
+        let model = blob.model(!mmap).map_err(of_blob)?;
         if verify {
             model.verify_with(threads, &|_| ())?;
         }
-        Ok((blob, model))
+        Ok((blob.path, model))
     })?;
     let source = Source { given: source, blob, threads, kv, overflow: overflow.into(), fast, mmap };
     Ok(Model::new(source, model, settings))
@@ -186,13 +183,13 @@ fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-/// Why no blob was found or made.
+/// Why no blob was found, made or opened.
 fn of_blob(error: Box<dyn std::error::Error>) -> Failure {
-    let message = error.to_string();
-    match error.downcast::<smolconv::Error>() {
-        Ok(error) => Failure::Converter(*error),
-        Err(_) => Failure::Other { code: "convert", message },
-    }
+    let library = |error: Box<dyn std::error::Error>| match error.downcast::<smolrun::Error>() {
+        Ok(error) => Failure::Library(*error),
+        Err(error) => Failure::Other { code: "convert", message: error.to_string() },
+    };
+    error.downcast::<smolconv::Error>().map_or_else(library, |error| Failure::Converter(*error))
 }
 
 /// Runs `work` on another thread, while this one looks after signals and tells `told` of the progress that `work`
@@ -226,7 +223,8 @@ fn watched<R: Send>(
                     watch.cancel();
                 }
             }
-            let result = worker.join().unwrap_or_else(|panic| Err(Failure::panic(&*panic)));
+            let result =
+                worker.join().unwrap_or_else(|panic| Err(smolrun::Error::from_panic(&*panic).into()));
             raised.map_or(result, |raised| Err(raised.into()))
         })
     })

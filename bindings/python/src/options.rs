@@ -1,6 +1,7 @@
 //! The options of a generation, by the names that the program has for them.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::SystemTime;
 
 use pyo3::exceptions::PyTypeError;
@@ -8,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use smolrun::chat::{ChatOptions, TemplateVariable};
 use smolrun::generation::SamplerStep;
-use smolrun::{CancelToken, GenerateOptions, Model, Sampling};
+use smolrun::{CancelToken, GenerateOptions, Model};
 
 use crate::failure::{Failure, Result, wrong_type};
 use crate::prompt::{Encoding, json_of};
@@ -66,7 +67,11 @@ impl Options {
             "presence_penalty" => sampling.presence_penalty = number(name, value)?,
             "penalty_window" => sampling.penalty_window = whole(name, value)?,
             "logit_bias" => sampling.logit_bias.extend(biases(name, value)?),
-            "ignore_eos" => ignore_eos(sampling, model, flag(name, value)?),
+            "ignore_eos" => {
+                if flag(name, value)? {
+                    *sampling = mem::take(sampling).ignore_eos(model.config());
+                }
+            }
             "sampler_order" => sampling.order = steps(name, value)?,
             "seed" => {
                 sampling.seed = seed(name, value)?;
@@ -90,15 +95,8 @@ pub(crate) fn change(
     chat: &mut ChatOptions,
     how: impl FnOnce(ChatOptions) -> Result<ChatOptions>,
 ) -> PyResult<()> {
-    *chat = how(std::mem::take(chat))?;
+    *chat = how(mem::take(chat))?;
     Ok(())
-}
-
-fn ignore_eos(sampling: &mut Sampling, model: &Model, is_on: bool) {
-    if is_on {
-        let ids = model.config().eos_token_ids.iter();
-        sampling.logit_bias.extend(ids.map(|&id| (id, f32::NEG_INFINITY)));
-    }
 }
 
 fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use numpy::{PyArray1, PyArray2};
+use numpy::PyArray2;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -152,12 +152,10 @@ impl Session {
     fn logits(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, all: bool) -> PyResult<Py<PyAny>> {
         let prompt = Prompt::read(prompt)?;
         if all {
-            let logits: Bound<'_, PyArray2<f32>> = self.append(py, prompt, Matrix::logits)?.into_array(py)?;
-            return logits.into_py_any(py);
+            return self.append(py, prompt, Matrix::logits)?.into_array(py)?.into_py_any(py);
         }
         let logits = self.append(py, prompt, |session, ids, _| Ok(session.feed(ids)?.to_vec()))?;
-        let logits: Bound<'_, PyArray1<f32>> = vector(py, logits)?;
-        logits.into_py_any(py)
+        vector(py, logits)?.into_py_any(py)
     }
 
     /// Append prompt, and return the last layer's hidden states of its tokens, after the final norm: a numpy array of

@@ -1,6 +1,7 @@
 //! A line of IN as a request: of our own form, or OpenAI's.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::SystemTime;
 
 use serde::Deserialize;
@@ -259,7 +260,7 @@ fn take_sampling(fields: &mut Fields<'_>, model: &Model, mut sampling: Sampling)
     let bias = fields.take::<BTreeMap<u32, f32>>("logit_bias", "an object of numbers by token ids")?;
     to.logit_bias.extend(bias.into_iter().flatten());
     if fields.take("ignore_eos", "true or false")? == Some(true) {
-        to.logit_bias.extend(model.config().eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)));
+        *to = mem::take(to).ignore_eos(model.config());
     }
     Ok(sampling)
 }

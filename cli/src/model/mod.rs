@@ -63,18 +63,25 @@ impl ModelArgs {
 }
 
 impl Blob {
-    /// Opens the blob, mapped or read.
-    pub(crate) fn open(&self, no_mmap: bool) -> Result<Model> {
+    /// Opens the blob, also one in a bundle: mapped, or with `no_mmap` read.
+    ///
+    /// # Errors
+    /// smolrun's, or smolconv's if the file is a damaged bundle.
+    pub fn model(&self, no_mmap: bool) -> Result<Model> {
         let path = &self.path;
         let bundle = if begins_as_program(path) { Bundle::find(path)? } else { None };
-        let result = match (bundle, no_mmap) {
+        Ok(match (bundle, no_mmap) {
             (Some(bundle), _) => open_bundled(path, bundle, no_mmap),
             (None, true) => Model::read(path),
             (None, false) => Model::open(path),
-        };
-        let model = result.map_err(|error| match error {
-            smolrun::Error::Io { .. } => error.to_string(), // names the file itself
-            error => format!("{}: {error}", path.display()),
+        }?)
+    }
+
+    /// As [`Blob::model`], for this program: with errors that name the file, and memory to go on with.
+    pub(crate) fn open(&self, no_mmap: bool) -> Result<Model> {
+        let model = self.model(no_mmap).map_err(|error| match error.downcast_ref() {
+            None | Some(smolrun::Error::Io { .. }) => error, // names the file itself
+            Some(of_blob) => format!("{}: {of_blob}", self.path.display()).into(),
         })?;
         memory::check()?; // again, now that the blob has its part
         Ok(model)

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::out_name::out_name;
-use crate::options::{Calibration, Keep, Mix, Options, Weights};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use super::out_name::out_name;
+use crate::options::{Calibration, Keep, Mix, Options, Weights};
 
 const EXAMPLES: &str = "\
 Examples:

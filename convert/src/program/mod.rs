@@ -10,6 +10,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use clap::CommandFactory;
+use clap_complete::Shell;
+
 use self::args::{Cli, Command, Convert};
 use crate::convert::convert;
 use crate::error::Error;
@@ -17,8 +20,6 @@ use crate::progress::Progress;
 use crate::terminal::{command_line, escape_json, one_line};
 use crate::write::verify;
 use crate::{inspect, registry};
-use clap::CommandFactory;
-use clap_complete::Shell;
 
 /// What a failure exits with.
 const FAILURE: u8 = 1;

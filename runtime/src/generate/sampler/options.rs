@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::format::Config;
 
 /// How the next token is chosen.
 ///
@@ -116,6 +117,12 @@ impl Sampling {
     /// These options with these numbers added to the logits of ids, see [`Sampling::logit_bias`](Sampling#structfield.logit_bias).
     pub fn logit_bias(self, logit_bias: impl IntoIterator<Item = (u32, f32)>) -> Sampling {
         Sampling { logit_bias: logit_bias.into_iter().collect(), ..self }
+    }
+
+    /// These options with the ids ruled out, too, that end a text of a model with `config`.
+    pub fn ignore_eos(mut self, config: &Config) -> Sampling {
+        self.logit_bias.extend(config.eos_token_ids.iter().map(|&id| (id, f32::NEG_INFINITY)));
+        self
     }
 
     /// These options with these steps, in their order.

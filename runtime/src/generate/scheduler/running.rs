@@ -92,11 +92,7 @@ impl Running {
 
 /// What `work` gives; an error if it panics.
 fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Err(Error::Panic { message: text.unwrap_or("no message").to_owned() })
-    })
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
 }
 
 #[cfg(test)]
