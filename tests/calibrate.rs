@@ -10,7 +10,7 @@ use smol_tests::common::{
     data, run, tales,
 };
 use smolconv::Mix;
-use smolconv::quantize::{Calibrated, Codes, Effort, Loss, Moments, Quantizer, Scratch};
+use smolconv::quantize::{Calibrated, Codes, Loss, Moments, Quantizer, Scratch};
 use smolrun::Kernels;
 use smolrun::format::Dtype;
 
@@ -18,7 +18,7 @@ use crate::convert::{assert_same_on_any_threads, convert, inspect};
 use crate::perplexity::{compare, session, tokens};
 
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
-const EFFORT: Effort = Effort { rounds: 2, sweeps: 2 };
+const SWEEPS: usize = 2;
 
 struct Matrix {
     columns: usize,
@@ -39,9 +39,9 @@ impl Matrix {
     }
 
     /// The section and what it lost, for inputs with these moments.
-    fn calibrated(&self, dtype: Dtype, moments: &Moments, effort: Effort) -> (Vec<u8>, Loss) {
+    fn calibrated(&self, dtype: Dtype, moments: &Moments, sweeps: usize) -> (Vec<u8>, Loss) {
         let quantizer = Quantizer::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
-        let calibrated = Calibrated::new(quantizer, moments, effort, Kernels::detect()).unwrap();
+        let calibrated = Calibrated::new(quantizer, moments, sweeps, Kernels::detect()).unwrap();
         let mut padded = self.numbers.clone();
         padded.resize(self.rows().next_multiple_of(16) * self.columns, 0.0);
         let mut panels = vec![0; self.rows().div_ceil(16) * calibrated.layout().panel_len];
@@ -116,7 +116,7 @@ fn outputs_lose_less_than_with_the_nearest_values() {
     for (rows, columns, seed) in [(16, 96, 1), (5, 50, 2), (70, 64, 3)] {
         let (matrix, moments) = (Matrix::new(rows, columns, seed), moments(columns, seed));
         for dtype in DTYPES {
-            let (section, loss) = matrix.calibrated(dtype, &moments, EFFORT);
+            let (section, loss) = matrix.calibrated(dtype, &moments, SWEEPS);
             let (lost, all) = matrix.output_loss(dtype, &section, &moments);
             let (nearest, _) = matrix.output_loss(dtype, &matrix.nearest(dtype), &moments);
             assert!(lost < 0.5 * nearest, "{} {columns}: {lost}, {nearest}", dtype.name());
@@ -128,12 +128,10 @@ fn outputs_lose_less_than_with_the_nearest_values() {
 }
 
 #[test]
-fn more_effort_loses_less() {
+fn more_sweeps_lose_less() {
     let (matrix, moments) = (Matrix::new(64, 96, 5), moments(96, 6));
-    let lost = |rounds, sweeps| {
-        matrix.calibrated(Dtype::Q4, &moments, Effort { rounds, sweeps }).1.output_differences
-    };
-    let (none, some, more) = (lost(0, 0), lost(1, 1), lost(2, 2));
+    let lost = |sweeps| matrix.calibrated(Dtype::Q4, &moments, sweeps).1.output_differences;
+    let (none, some, more) = (lost(0), lost(1), lost(2));
     assert!(some < 0.98 * none && more < some, "{none}, {some}, {more}");
 }
 
@@ -167,7 +165,7 @@ fn the_best_of_all_codes_is_not_far() {
     let mut ratios = Vec::new();
     for seed in 0..6 {
         let (matrix, moments) = (Matrix::new(16, columns, seed), moments(columns, seed));
-        let (bytes, _) = matrix.calibrated(Dtype::Q4, &moments, EFFORT);
+        let (bytes, _) = matrix.calibrated(Dtype::Q4, &moments, SWEEPS);
         let section = Quantized::new(Dtype::Q4.code(), columns, &bytes);
         for (row, numbers) in matrix.numbers.chunks(columns).enumerate().take(4) {
             let one = Matrix { columns, numbers: numbers.to_vec() };
@@ -192,7 +190,7 @@ fn without_company_each_code_is_the_nearest() {
     let columns = 64;
     let matrix = Matrix::new(16, columns, 9);
     for dtype in DTYPES {
-        let (bytes, _) = matrix.calibrated(dtype, &identity(columns), Effort { rounds: 0, sweeps: 0 });
+        let (bytes, _) = matrix.calibrated(dtype, &identity(columns), 0);
         let section = Quantized::new(dtype.code(), columns, &bytes);
         let values = section.values();
         for (index, &number) in matrix.numbers.iter().enumerate() {
@@ -220,7 +218,7 @@ fn rows_that_nobody_trains_are_as_without_calibration() {
         }
     }
     for dtype in DTYPES {
-        let (bytes, _) = matrix.calibrated(dtype, &moments(columns, 12), EFFORT);
+        let (bytes, _) = matrix.calibrated(dtype, &moments(columns, 12), SWEEPS);
         let nearest = matrix.nearest(dtype);
         let [found, expected] = [&bytes, &nearest].map(|bytes| Quantized::new(dtype.code(), columns, bytes));
         for row in 2..6 {
@@ -243,7 +241,7 @@ fn a_column_that_is_never_used_does_no_harm() {
     }
     for damping in [0.0, 0.005] {
         moments.damping = damping; // without, the moments have no inverse
-        let (bytes, loss) = matrix.calibrated(Dtype::Q4, &moments, EFFORT);
+        let (bytes, loss) = matrix.calibrated(Dtype::Q4, &moments, SWEEPS);
         let (lost, all) = matrix.output_loss(Dtype::Q4, &bytes, &moments);
         assert!(lost / all < 0.01 && loss.differences.is_finite(), "{}", lost / all);
     }
@@ -255,7 +253,7 @@ fn moments_that_say_nothing_are_refused() {
     for numbers in [[0.0; 4], [1.0, f32::NAN, f32::NAN, 1.0], [f32::INFINITY, 0.0, 0.0, 1.0]] {
         let moments = Moments { columns: 2, numbers: numbers.to_vec(), damping: 0.01 };
         assert!(
-            Calibrated::new(quantizer.clone(), &moments, EFFORT, Kernels::detect()).is_none(),
+            Calibrated::new(quantizer.clone(), &moments, SWEEPS, Kernels::detect()).is_none(),
             "{numbers:?}"
         );
     }

@@ -125,7 +125,7 @@ fn is_quantized(bindings: &[Binding]) -> bool {
 }
 
 /// A model in a temporary file.
-struct Exact {
+struct Temporary {
     /// Dropped, and so unmapped, before the file goes.
     model: Model,
     _temp: TempFile,
@@ -157,14 +157,14 @@ impl Work<'_> {
         if is_quantized(&bindings) {
             metadata.quantized_as(&self.options.weights);
         }
-        let needs_exact = texts.calibration.is_some() || texts.report.is_some();
-        let exact = needs_exact.then(|| self.exact(&metadata)).transpose()?;
+        let exact = texts.report.is_some().then(|| self.model(Mix::Auto, &metadata)).transpose()?;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
             Report::check(&exact.model, text)?;
         }
         let mut calibrated = calibration::Sections::new();
-        if let (Some(text), Some(exact)) = (&texts.calibration, &exact) {
-            calibrated = calibration::quantize(self.source, &bindings, &exact.model, text, self.progress)?;
+        if let Some(text) = &texts.calibration {
+            let close = self.model(Mix::Q8, &metadata)?;
+            calibrated = calibration::quantize(self.source, &bindings, &close.model, text, self.progress)?;
             metadata.calibrated_on(text);
         }
         let mut sections = self.sections(bindings, calibrated, metadata);
@@ -181,12 +181,12 @@ impl Work<'_> {
         Ok(Summary { file_len, sections: sections.len(), report: found })
     }
 
-    /// The model as its checkpoint has it, in a file that is gone with it.
-    fn exact(&self, metadata: &Metadata) -> Result<Exact> {
-        let bindings = Weights::from(Mix::Auto).assign(self.whole)?;
+    /// The model by itself, in a file that is gone with it.
+    fn model(&self, mix: Mix, metadata: &Metadata) -> Result<Temporary> {
+        let bindings = Weights::from(mix).assign(self.whole)?;
         let sections = self.sections(bindings, calibration::Sections::new(), metadata.clone());
         let (temp, _) = self.write_temp(&sections)?;
-        Ok(Exact { model: self.open(&temp)?, _temp: temp })
+        Ok(Temporary { model: self.open(&temp)?, _temp: temp })
     }
 
     fn open(&self, temp: &TempFile) -> Result<Model> {

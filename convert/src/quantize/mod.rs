@@ -18,7 +18,7 @@ use std::ops::AddAssign;
 
 use smolrun::format::{BLOCK, PANEL, QuantizedPanels};
 
-pub use self::calibrated::{Calibrated, Effort, Moments};
+pub use self::calibrated::{Calibrated, Moments};
 pub use self::codes::{Codes, GAUSSIAN_8, GAUSSIAN_16};
 use self::panel::Panel;
 use self::row::Row;

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::BLOCK;
 
-use super::factor::inverse_factor;
+use super::factor::upper_factor;
 use super::lanes::Strips;
 
 /// The mean of `x transpose(x)` over inputs `x` of a matrix, or a part of it: a row's errors `d` cost its output the mean
@@ -28,7 +28,7 @@ pub(super) struct Curvature {
     pub(super) order: Vec<usize>,
     /// The moments.
     pub(super) moments: Strips,
-    /// For each place, how much of the errors in earlier ones it has to make up for; 0 elsewhere.
+    /// For each place, how much of the errors in earlier ones it makes up for; 0 elsewhere.
     pub(super) carry: Strips,
     /// For each place, what the square of an error there costs when all later columns have made up for it.
     pub(super) costs: Vec<f32>,
@@ -53,20 +53,20 @@ impl Curvature {
             let damped = |row, column| f64::from(at(row, column)) + if row == column { damping } else { 0.0 };
             let h =
                 (0..size * size).into_par_iter().map(|index| damped(index / size, index % size)).collect();
-            match inverse_factor(h, size) {
+            match upper_factor(h, size) {
                 Some(factor) => break factor,
                 // As it grows, this ends: a matrix with a large enough diagonal is positive definite.
                 None => damping = damping.max(f64::from(mean) * 1e-6) * 10.0,
             }
         };
         let carried = |row: usize, column: usize| match row > column {
-            true => (factor[row * size + column] / factor[column * size + column]) as f32,
+            true => (factor[column * size + row] / factor[row * size + row]) as f32,
             false => 0.0,
         };
         Some(Curvature {
             moments: Strips::new(kernels, size, at),
             carry: Strips::new(kernels, size, carried),
-            costs: (0..size).map(|place| factor[place * size + place].powi(-2) as f32).collect(),
+            costs: (0..size).map(|place| factor[place * size + place].powi(2) as f32).collect(),
             block_order,
             order,
         })

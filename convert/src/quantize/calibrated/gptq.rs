@@ -26,13 +26,14 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, states: &mut [State
         };
         for state in &mut *states {
             let (done, later) = state.work.split_at_mut(first + BLOCK);
-            let Some(numbers) = done.last_chunk::<BLOCK>() else { continue };
-            let scale = trial.best_scale(numbers, &state.unit);
-            let (values, errors, _) = trial.round(numbers, &lanes(|lane| scale[lane] * state.unit[lane]));
+            let Some(wanted) = done.last_chunk::<BLOCK>() else { continue };
+            let Some(numbers) = state.numbers[first..].first_chunk::<BLOCK>() else { continue };
+            let scale = trial.best_scale(numbers, wanted, &state.unit);
+            let whole = lanes(|lane| scale[lane] * state.unit[lane]);
+            let (values, errors, _) = trial.round(numbers, wanted, &whole);
             state.scales[block] = scale;
             state.values[block] = values;
-            let carried = errors.map(|error| error.map(|error| -error));
-            curvature.carry.add_product(block, &carried, first + BLOCK, later);
+            curvature.carry.add_product(block, &errors, first + BLOCK, later);
         }
     }
 }
@@ -40,16 +41,16 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, states: &mut [State
 /// How a block of sixteen rows is quantized.
 struct Trial<'a> {
     codes: &'a Codes,
-    /// Row k has what the errors of the block's columns before k leave to k.
+    /// Row k has how much of the errors of the block's columns before k is made up for in k.
     carry: [[f32; BLOCK]; BLOCK],
     costs: &'a [f32],
 }
 
 impl Trial<'_> {
     /// For each row the scale, in units, of those next to a few fractions of the full one, that costs least.
-    fn best_scale(&self, numbers: &[Lanes; BLOCK], unit: &Lanes) -> Lanes {
+    fn best_scale(&self, numbers: &[Lanes; BLOCK], wanted: &[Lanes; BLOCK], unit: &Lanes) -> Lanes {
         let mut full = [0.0; PANEL];
-        for numbers in numbers {
+        for numbers in wanted {
             full = lanes(|lane| f32::max(full[lane], numbers[lane].abs()));
         }
         let largest = self.codes.largest();
@@ -57,7 +58,7 @@ impl Trial<'_> {
         let (mut best, mut least) = ([1.0; PANEL], [f32::INFINITY; PANEL]);
         for fraction in FRACTIONS {
             let scale = full.map(|full| State::whole_scale(full * fraction));
-            let (.., cost) = self.round(numbers, &lanes(|lane| scale[lane] * unit[lane]));
+            let (.., cost) = self.round(numbers, wanted, &lanes(|lane| scale[lane] * unit[lane]));
             for lane in 0..PANEL {
                 if cost[lane] < least[lane] {
                     (best[lane], least[lane]) = (scale[lane], cost[lane]);
@@ -67,19 +68,26 @@ impl Trial<'_> {
         best
     }
 
-    /// The values with these scales, what they miss, and what that costs.
-    fn round(&self, numbers: &[Lanes; BLOCK], scale: &Lanes) -> ([Lanes; BLOCK], [Lanes; BLOCK], Lanes) {
+    /// The values with these scales for what is `wanted` because of earlier errors, what these miss of the numbers, and
+    /// what the rounding costs.
+    fn round(
+        &self,
+        numbers: &[Lanes; BLOCK],
+        wanted: &[Lanes; BLOCK],
+        scale: &Lanes,
+    ) -> ([Lanes; BLOCK], [Lanes; BLOCK], Lanes) {
         let factor = scale.map(|scale| 1.0 / scale);
         let (mut values, mut errors, mut cost) = ([[0.0; PANEL]; BLOCK], [[0.0; PANEL]; BLOCK], [0.0; PANEL]);
         for column in 0..BLOCK {
-            let mut number = numbers[column];
+            let mut wanted = wanted[column];
             for (error, &carry) in errors.iter().zip(&self.carry[column][..column]) {
-                number = lanes(|lane| number[lane] - error[lane] * carry);
+                wanted = lanes(|lane| wanted[lane] + error[lane] * carry);
             }
-            let value = self.codes.nearest_in_lanes(&lanes(|lane| number[lane] * factor[lane]));
-            let error = lanes(|lane| number[lane] - scale[lane] * value[lane]);
-            cost = lanes(|lane| cost[lane] + error[lane] * error[lane] * self.costs[column]);
-            (values[column], errors[column]) = (value, error);
+            let value = self.codes.nearest_in_lanes(&lanes(|lane| wanted[lane] * factor[lane]));
+            let stored = lanes(|lane| scale[lane] * value[lane]);
+            let missed = lanes(|lane| wanted[lane] - stored[lane]);
+            cost = lanes(|lane| cost[lane] + missed[lane] * missed[lane] * self.costs[column]);
+            (values[column], errors[column]) = (value, lanes(|lane| numbers[column][lane] - stored[lane]));
         }
         (values, errors, cost)
     }

@@ -39,10 +39,17 @@ impl Strips {
     /// `to[k] += sum over the columns j of block of from[j] * strips[k][j]`, for the rows k from `first` on; fused, in the
     /// order of j.
     pub(super) fn add_product(&self, block: usize, from: &[Lanes; BLOCK], first: usize, to: &mut [Lanes]) {
-        for (half, from) in from.as_chunks::<PANEL>().0.iter().enumerate() {
-            let strip = &self.numbers[(block * BLOCK / PANEL + half) * self.rows..][first..self.rows];
-            let (from, strip) = (from.as_flattened(), strip.as_flattened());
-            self.kernels.add_product(from, PANEL, strip, to.len(), to.as_flattened_mut());
+        let strips = &self.numbers[block * BLOCK / PANEL * self.rows..];
+        let mut add = |from: &[Lanes], strips: &[Lanes]| {
+            let (from, strips) = (from.as_flattened(), strips.as_flattened());
+            self.kernels.add_product(from, from.len() / PANEL, strips, to.len(), to.as_flattened_mut());
+        };
+        match first {
+            0 => add(from, strips), // which follow one another
+            _ => {
+                let strips = strips.chunks_exact(self.rows);
+                from.chunks_exact(PANEL).zip(strips).for_each(|(from, strip)| add(from, &strip[first..]));
+            }
         }
     }
 }

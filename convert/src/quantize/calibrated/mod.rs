@@ -1,8 +1,8 @@
 //! Numbers to quantized panels with the least error of a matrix's outputs, on inputs of which the second moments are
 //! known.
 //!
-//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ); then, a few
-//! times, all scales of a row by least squares and codes one after the other, each for the least cost.
+//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ). Then come all
+//! scales of a row by least squares, a few sweeps over the codes, each for the least cost, and the scales once more.
 //!
 //! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels:
 //! the bytes do not depend on threads or processors.
@@ -25,40 +25,32 @@ use super::panel::Panel;
 use super::row::Row;
 use super::{Loss, Quantizer};
 
-/// How long codes and scales are improved after the first choice.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// How many times scales, codes and scales again.
-    pub rounds: usize,
-    /// Sweeps over the codes in each.
-    pub sweeps: usize,
-}
-
 /// Makes the panels of one matrix whose inputs are known.
 #[derive(Debug)]
 pub struct Calibrated {
     quantizer: Quantizer,
     curvature: Curvature,
-    effort: Effort,
+    sweeps: usize,
 }
 
 impl Calibrated {
     /// Panels that are best made together, so that the moments are read once for all of them.
     pub const PANELS: usize = 4;
 
-    /// `None` where the moments are not finite, or all zero: `quantizer` alone is for those.
+    /// Codes are improved in so many `sweeps`. `None` where the moments are not finite, or all zero: `quantizer` alone is
+    /// for those.
     ///
     /// # Panics
     /// If the moments are not of the quantizer's columns.
     pub fn new(
         quantizer: Quantizer,
         moments: &Moments,
-        effort: Effort,
+        sweeps: usize,
         kernels: Kernels,
     ) -> Option<Calibrated> {
         assert_eq!(moments.columns, quantizer.columns);
         assert_eq!(moments.numbers.len(), moments.columns * moments.columns);
-        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, effort })
+        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, sweeps })
     }
 
     /// What lies where in the section.
@@ -73,18 +65,16 @@ impl Calibrated {
 
     /// Fills `panels`, which are zero and of `panel_len` bytes each, with `numbers`, 16 rows of finite ones for each.
     pub fn quantize(&self, numbers: &[f32], panels: &mut [u8]) -> Loss {
-        let Calibrated { quantizer: Quantizer { codes, layout, columns, importance }, curvature, effort } =
+        let Calibrated { quantizer: Quantizer { codes, layout, columns, importance }, curvature, sweeps } =
             self;
         let panel_rows = || numbers.chunks(PANEL * columns);
         let mut states: Vec<State> =
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
         gptq::quantize(codes, curvature, &mut states);
-        for _ in 0..effort.rounds {
+        if *sweeps > 0 {
             scales::fit(curvature, &mut states);
             descent::gradient(curvature, &mut states);
-            for _ in 0..effort.sweeps {
-                descent::sweep(codes, curvature, &mut states);
-            }
+            (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, &mut states));
             scales::fit(curvature, &mut states);
         }
         descent::gradient(curvature, &mut states);

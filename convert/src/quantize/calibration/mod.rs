@@ -1,7 +1,7 @@
 //! Matrices quantized for the least error of what they put out, on a text: see [`super::Calibrated`].
 //!
-//! The model runs as its checkpoint has it, and every matrix is quantized by what its inputs were then, on its own: nothing
-//! depends on the order of the matrices.
+//! The model runs with 8 bits, which is close enough to its checkpoint and faster. Every matrix is quantized by what its
+//! inputs were then, on its own: nothing depends on the order of the matrices.
 
 mod samples;
 mod sums;
@@ -15,7 +15,7 @@ use self::samples::Samples;
 use self::sums::Sums;
 use super::matrix::quantize_calibrated;
 use super::text::Text;
-use super::{Calibrated, Codes, Effort, Loss, Moments, Quantizer};
+use super::{Calibrated, Codes, Loss, Moments, Quantizer};
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -41,7 +41,7 @@ pub struct Quantized {
 pub type Sections = HashMap<(Kind, Option<u32>), Quantized>;
 
 /// Quantizes those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
-/// that has an output matrix beside it. `model` is the same model as its checkpoint has it.
+/// that has an output matrix beside it. `model` is the same model, close to its checkpoint.
 pub fn quantize(
     source: &Source,
     bindings: &[Binding],
@@ -84,18 +84,17 @@ struct Recipe {
     ridge: f32,
     /// The same where early columns' errors are made up for, beside the mean over first tokens.
     damping: f64,
-    effort: Effort,
+    sweeps: usize,
 }
 
 impl Recipe {
     fn of(product: Kind) -> Recipe {
-        let layer =
-            |firsts| Recipe { firsts, ridge: 0.0, damping: 0.005, effort: Effort { rounds: 2, sweeps: 2 } };
+        let layer = |firsts| Recipe { firsts, ridge: 0.0, damping: 0.005, sweeps: 2 };
         match product {
             Kind::QkvProj | Kind::OProj => layer(1.0),
             Kind::GateUpProj => layer(0.1),
             Kind::DownProj => layer(0.01),
-            _ => Recipe { firsts: 0.0, ridge: 0.05, damping: 0.001, effort: Effort { rounds: 1, sweeps: 1 } },
+            _ => Recipe { firsts: 0.0, ridge: 0.05, damping: 0.001, sweeps: 1 },
         }
     }
 }
@@ -135,7 +134,7 @@ impl<'a> Target<'a> {
         let Target { binding, codes, recipe, .. } = self;
         let quantizer = Quantizer::new(codes.clone(), binding.columns(), None);
         let calibrated = quantizer.and_then(|quantizer| {
-            Calibrated::new(quantizer, &observed.moments(recipe), recipe.effort, kernels)
+            Calibrated::new(quantizer, &observed.moments(recipe), recipe.sweeps, kernels)
         });
         let calibrated = calibrated.ok_or_else(|| {
             let problem = "expected inputs on the calibration text that are finite and not all zero, found others \

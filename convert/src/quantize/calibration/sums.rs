@@ -9,19 +9,25 @@ use smolrun::{Activations, Kernels};
 /// Features that are taken together on one side of the products, a multiple of 16.
 const CHUNK: usize = 96;
 
+/// Panels of features that are taken together on the other side.
+const PANELS: usize = 2;
+
 /// A symmetric matrix, of which a little more than one half is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     features: usize,
-    /// For each panel of 16 features, `[features from the start of the panel's chunk on][16]`.
-    panels: Vec<Vec<[f32; PANEL]>>,
+    /// For each group of panels, `[chunks of features from its own on][panels][96][16]`.
+    groups: Vec<Vec<[f32; PANEL]>>,
 }
 
 impl Sums {
     pub(super) fn new(features: usize) -> Sums {
-        let rows = |panel: usize| features.next_multiple_of(CHUNK) - first(panel);
-        let panel = |panel: usize| vec![[0.0; PANEL]; rows(panel)];
-        Sums { features, panels: (0..features.div_ceil(PANEL)).map(panel).collect() }
+        let panels = features.div_ceil(PANEL);
+        let group = |first: usize| {
+            let rows = features.next_multiple_of(CHUNK) - chunk(first) * CHUNK;
+            vec![[0.0; PANEL]; rows * PANELS.min(panels - first)]
+        };
+        Sums { features, groups: (0..panels).step_by(PANELS).map(group).collect() }
     }
 
     /// Rows and columns.
@@ -43,11 +49,14 @@ impl Sums {
         for (feature, chunk) in (0..self.features).step_by(CHUNK).zip(turned.chunks_exact_mut(chunk_len)) {
             turn(inputs, feature..self.features.min(feature + CHUNK), weight, chunk);
         }
-        self.panels.par_iter_mut().enumerate().for_each(|(index, sums)| {
-            let panel = &inputs.panels[index * inputs.rows * PANEL..][..inputs.rows * PANEL];
-            let chunks = turned[first(index) / CHUNK * chunk_len..].chunks_exact(chunk_len);
-            for (sums, chunk) in sums.chunks_exact_mut(CHUNK).zip(chunks) {
-                kernels.add_product(panel, inputs.rows, chunk, CHUNK, sums.as_flattened_mut());
+        let panel_len = inputs.rows * PANEL;
+        let panels = &inputs.panels[..self.features.div_ceil(PANEL) * panel_len];
+        let groups = self.groups.par_iter_mut().zip(panels.par_chunks(PANELS * panel_len));
+        groups.enumerate().for_each(|(group, (sums, panels))| {
+            let sums_len = panels.len() / panel_len * CHUNK;
+            let chunks = turned[chunk(group * PANELS) * chunk_len..].chunks_exact(chunk_len);
+            for (sums, chunk) in sums.chunks_exact_mut(sums_len).zip(chunks) {
+                kernels.add_product(panels, inputs.rows, chunk, CHUNK, sums.as_flattened_mut());
             }
         });
     }
@@ -66,14 +75,17 @@ impl Sums {
     }
 
     fn at(&self, row: usize, column: usize) -> f32 {
-        let (panel, other) = (row.min(column), row.max(column));
-        self.panels[panel / PANEL][other - first(panel / PANEL)][panel % PANEL]
+        let (one, other) = (row.min(column), row.max(column));
+        let (panel, first) = (one / PANEL, one / PANEL / PANELS * PANELS);
+        let panels = PANELS.min(self.features.div_ceil(PANEL) - first);
+        let line = (other / CHUNK - chunk(first)) * panels + panel - first;
+        self.groups[first / PANELS][line * CHUNK + other % CHUNK][one % PANEL]
     }
 }
 
-/// The first feature of a panel's chunk.
-fn first(panel: usize) -> usize {
-    panel * PANEL / CHUNK * CHUNK
+/// The chunk that a panel lies in.
+fn chunk(panel: usize) -> usize {
+    panel * PANEL / CHUNK
 }
 
 /// Some features, `weight` times, with tokens and features changed: `to` is `[tokens/16, rounded up][96][16]`, and zero.
@@ -116,7 +128,7 @@ mod tests {
             }
             let mean = (0..features).map(|a| f64::from(expected(a, a))).sum::<f64>() / 2.0 / features as f64;
             assert!((sums.mean() - mean).abs() < 1e-9 * mean);
-            let numbers: usize = sums.panels.iter().map(|panel| panel.len() * PANEL).sum();
+            let numbers: usize = sums.groups.iter().map(|group| group.len() * PANEL).sum();
             assert!(numbers as u64 * 4 <= Sums::bytes(features));
         }
     }
