@@ -58,7 +58,7 @@ cargo fmt --check
 cargo clippy --locked --profile gate --workspace --all-targets --all-features -- -D warnings
 cargo machete
 step "documentation"
-RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --workspace --no-deps --quiet
+RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --workspace --all-features --no-deps --quiet
 step "build"
 cargo test --locked --profile gate --workspace --no-run
 

@@ -89,7 +89,7 @@ struct Recipe {
 
 impl Recipe {
     fn of(product: Kind) -> Recipe {
-        let layer = |firsts| Recipe { firsts, ridge: 0.0, damping: 0.005, sweeps: 2 };
+        let layer = |firsts| Recipe { firsts, ridge: 0.0, damping: 0.005, sweeps: 3 };
         match product {
             Kind::QkvProj | Kind::OProj => layer(1.0),
             Kind::GateUpProj => layer(0.1),
