@@ -14,9 +14,14 @@ Threads: a Model, Session, Stream or Batch may be used from any thread; calls on
 one another. The interpreter is free for others while a model runs. Ctrl-C ends a call within one pass of the model.
 After a fork, a Model works in the child; the sessions, streams and batches of the parent raise ForkedError there.
 
+A corpus, on one machine or a cluster: smolrun.jobs, smolrun.ray, smolrun.spark and smolrun.daft give the rows of tables
+what smolrun.tasks asks for. distribute fetches a blob once for each node.
+
 Adapters: smolrun.lm_eval for lm-evaluation-harness, smolrun.langchain for LangChain, smolrun.llama_cpp for programs
 written for llama-cpp-python.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from smolrun._errors import (
     ArgumentError,
@@ -53,6 +58,9 @@ from smolrun._smolrun import (
     load,
 )
 
+if TYPE_CHECKING:
+    from smolrun._distribute import distribute
+
 __all__ = [
     "Alternative",
     "ArgumentError",
@@ -83,5 +91,14 @@ __all__ = [
     "TokenLogprobs",
     "__version__",
     "convert",
+    "distribute",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "distribute":  # what it imports takes longer than all else here
+        from smolrun._distribute import distribute
+
+        return distribute
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
