@@ -21,9 +21,11 @@ import smolrun
 from smolrun.tasks import Generate
 
 REPOSITORY = Path(__file__).parents[3]
+TALES = REPOSITORY / "models" / "tales-4m"
 PROMPTS = int(os.environ.get("SMOL_CLUSTER_PROMPTS", "5000"))
 REAL_BLOB = os.environ.get("SMOL_CLUSTER_BLOB")
-REAL_PROMPTS = int(os.environ.get("SMOL_CLUSTER_REAL_PROMPTS", "200"))
+REAL_TALES = REPOSITORY / "models" / "tales-4m"
+PROMPTS = int(os.environ.get("SMOL_CLUSTER_REAL_PROMPTS", "200"))
 TASK = Generate("{text}", options={"max_tokens": 16}, options_column="own", ids=True)
 
 Row = dict[str, Any]
@@ -93,7 +95,7 @@ def corpus(blob: Path, folder: Path, count: int) -> Corpus:
 @pytest.fixture(scope="session")
 def tales(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("tales")
-    blob = smolrun.convert(REPOSITORY / "models" / "tales-4m", folder / "tales.bin").path
+    blob = smolrun.convert(TALES, folder / "tales.bin").path
     return corpus(blob, folder, PROMPTS)
 
 

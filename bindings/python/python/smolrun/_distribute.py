@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -74,8 +75,7 @@ def _fetch(url: str, path: Path, sha256: str | None, storage: dict[str, Any]) ->
             part.flush()
             os.fsync(part.fileno())
         except OSError as error:
-            reason = error.strerror or getattr(error, "reason", None) or str(error)
-            raise smolrun.FileError(error.errno, f"{_shown(url)}: {reason}", str(path)) from error
+            raise _told(error, url) from error
         _check(Path(part.name), sha256, verify=True, shown=_shown(url))
         os.link(part.name, path)
 
@@ -88,6 +88,14 @@ def _opened(url: str, storage: dict[str, Any]) -> AbstractContextManager[IO[byte
 
     file: AbstractContextManager[IO[bytes]] = fsspec.open(url, "rb", **storage).open()
     return file
+
+
+def _told(error: OSError, url: str) -> smolrun.FileError:
+    """Why nothing was fetched."""
+    is_missing = error.errno == errno.ENOENT or isinstance(error, FileNotFoundError) or getattr(error, "code", 0) == 404
+    number = errno.ENOENT if is_missing else error.errno or errno.EIO
+    kind = smolrun.FileMissingError if is_missing else smolrun.FileError
+    return kind(number, str(error.strerror or getattr(error, "reason", None) or error), _shown(url))
 
 
 def _check(path: Path, sha256: str | None, *, verify: bool, shown: str | None = None) -> None:
@@ -106,4 +114,4 @@ def _check(path: Path, sha256: str | None, *, verify: bool, shown: str | None = 
 def _shown(url: str) -> str:
     """A URL without what only its owner should see."""
     parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy
 import pyarrow as pa
 import ray
 import ray.data
+from ray.data.block import BlockAccessor
 from ray.util.metrics import Counter, Gauge
 
 import smolrun
 from smolrun import jobs, tasks
 from smolrun._progress import follow
 from smolrun._worker import Blob, Tally, Worker, check_names, decided
-from smolrun.tasks import Result, Task
+from smolrun.tasks import Task
 
 _SECONDS_BETWEEN_REPORTS = 1.0
 
@@ -51,25 +51,12 @@ class Apply:
         self._worker = Worker(blob, decided(task), threads or _threads())
         self._meter = _Meter(totals)
 
-    def __call__(self, batch: Any) -> Any:
-        """Results for a batch in any of Ray Data's formats."""
-        if isinstance(batch, pa.Table):
-            done = self._worker.table(batch)
-        elif isinstance(batch, Mapping):
-            done = self._columns(batch)
-        else:  # pandas
-            done = self._worker.table(pa.Table.from_pandas(batch, preserve_index=False)).to_pandas()
+    def __call__(self, batch: Any) -> pa.Table:
+        """An Arrow table for a batch in any of Ray Data's formats."""
+        table = batch if isinstance(batch, pa.Table) else _table(batch)
+        done = self._worker.table(table)
         self._meter.tell(self._worker.tally)
         return done
-
-    def _columns(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Results for columns in numpy arrays."""
-        task = self._worker.task
-        check_names(batch, task)
-        columns = {name: batch[name] for name in task.inputs}
-        count = len(next(iter(batch.values()), ()))
-        results = list(self._worker.results({name: c[i] for name, c in columns.items()} for i in range(count)))
-        return {**batch, **{name: _array(results, name) for name in task.fields}}
 
 
 class Generate(Apply):
@@ -257,12 +244,9 @@ def _pool(workers: int | tuple[int, int] | None, num_cpus: float) -> ray.data.Ac
     return ray.data.ActorPoolStrategy(min_size=workers[0], max_size=workers[1])
 
 
-def _array(results: Iterable[Result], name: str) -> Any:
-    """A column of objects: Ray finds out what they are."""
-    values = [result[name] for result in results]
-    array = numpy.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+def _table(batch: Any) -> pa.Table:
+    """Columns in numpy arrays, or a DataFrame of pandas', as Ray itself keeps them."""
+    return BlockAccessor.for_block(BlockAccessor.batch_to_block(batch)).to_arrow()
 
 
 class _Meter:
