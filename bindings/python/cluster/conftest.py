@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,7 @@ REPOSITORY = Path(__file__).parents[3]
 TALES = REPOSITORY / "models" / "tales-4m"
 PROMPTS = int(os.environ.get("SMOL_CLUSTER_PROMPTS", "5000"))
 REAL_BLOB = os.environ.get("SMOL_CLUSTER_BLOB")
-REAL_TALES = REPOSITORY / "models" / "tales-4m"
-PROMPTS = int(os.environ.get("SMOL_CLUSTER_REAL_PROMPTS", "200"))
+REAL_PROMPTS = int(os.environ.get("SMOL_CLUSTER_REAL_PROMPTS", "200"))
 TASK = Generate("{text}", options={"max_tokens": 16}, options_column="own", ids=True)
 
 Row = dict[str, Any]
@@ -46,7 +46,7 @@ class Corpus:
         """That results are those of all rows, each once, and the same as `smolrun batch` has."""
         found = sorted(results, key=lambda row: row["n"])
         assert [row["n"] for row in found] == [row["n"] for row in self.rows], "every row once"
-        differences = [row for row, answer in zip(found, self.answers) if told(row) != answer]
+        differences = [row for row, answer in zip(found, self.answers, strict=True) if told(row) != answer]
         assert not differences, (len(differences), differences[0], self.answers[differences[0]["n"]])
 
     def part(self, count: int) -> Corpus:
@@ -82,10 +82,10 @@ def prompts(count: int) -> list[str]:
 def corpus(blob: Path, folder: Path, count: int) -> Corpus:
     """Every fourth prompt draws by a seed of its own; the last one is longer than any context."""
     texts = [*prompts(count - 1), "no end " * 20_000]
-    own = [{"temperature": 0.9, "top_p": 0.95, "seed": i} if i % 4 == 0 else {} for i in range(count)]
+    own: list[Row] = [{"temperature": 0.9, "top_p": 0.95, "seed": i} if i % 4 == 0 else {} for i in range(count)]
     rows = [{"n": i, "text": text, "own": json.dumps(own[i])} for i, text in enumerate(texts)]
     requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
-    lines = [json.dumps({"prompt": row["text"], **TASK.options, **own[row["n"]]}) for row in rows]
+    lines = [json.dumps({"prompt": row["text"], **TASK.options, **own[i]}) for i, row in enumerate(rows)]
     requests.write_text("".join(line + "\n" for line in lines))
     smolrun_program = Path(sys.executable).with_name("smolrun")
     subprocess.run([smolrun_program, "batch", blob, requests, "--out", answers], check=True)
@@ -133,3 +133,14 @@ def read_parquet(folder: Path) -> list[Row]:
 def bytes_of(folder: Path) -> dict[str, bytes]:
     """The bytes of a job's shards."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
+
+
+def killed_with_shards(out: Path, shards: int, *command: object) -> None:
+    """Runs a Python program until a job has so many shards, then kills it."""
+    child = subprocess.Popen([sys.executable, "-c", *map(str, command)], cwd=Path(__file__).parent)
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("part-*"))) < shards:
+        assert child.poll() is None and time.monotonic() < deadline, "it ended too soon, or never began"
+        time.sleep(0.01)
+    child.kill()
+    child.wait()

@@ -8,10 +8,8 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -22,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import smolrun
-from conftest import TASK, Corpus, bytes_of, read_jsonl, read_parquet, write_jsonl
+from conftest import TASK, Corpus, bytes_of, killed_with_shards, read_jsonl, read_parquet, write_jsonl
 from smolrun import jobs
 from smolrun.tasks import Embed, Generate, Score
 
@@ -91,7 +89,7 @@ def test_embeddings_and_scores_are_the_model_s(few: Corpus, tmp_path: Path) -> N
 def test_a_row_s_draws_are_its_own(few: Corpus, tmp_path: Path) -> None:
     task = Generate("{text}", options={"max_tokens": 8, "temperature": 1.0})
     rows = few.rows[:60]
-    drawn = []
+    drawn: list[dict[int, str]] = []
     for order in (rows, rows[::-1]):
         folder = tmp_path / str(len(drawn))
         run(write_jsonl(tmp_path / f"{len(drawn)}.jsonl", order), folder, few.blob, task, shard_rows=7)
@@ -109,22 +107,10 @@ jobs.run(sys.argv[1], sys.argv[2], sys.argv[3], conftest.TASK, shard_rows=50, th
 """
 
 
-def killed_when(done: Callable[[], bool], *command: object) -> None:
-    """Runs a Python program until something is so, then kills it."""
-    child = subprocess.Popen([sys.executable, "-c", *map(str, command)], cwd=Path(__file__).parent)
-    deadline = time.monotonic() + 60
-    while not done():
-        assert child.poll() is None and time.monotonic() < deadline, "it ended too soon, or never began"
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-
-
 def test_a_killed_driver_goes_on(few: Corpus, tmp_path: Path) -> None:
     given, out = write_jsonl(tmp_path / "in.jsonl", few.rows), tmp_path / "out"
     for shards in (2, 5, 9):
-        done: Callable[[], bool] = lambda: len(list(out.glob("part-*"))) >= shards  # noqa: B023, E731
-        killed_when(done, DRIVER, given, out, few.blob)
+        killed_with_shards(out, shards, DRIVER, given, out, few.blob)
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert 9 <= len(before) < 20
     run(given, out, few.blob, TASK, shard_rows=50)

@@ -9,20 +9,14 @@ import os
 import shutil
 import tempfile
 import urllib.parse
-import urllib.request
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
 import smolrun
+from smolrun._worker import is_url
 
 _PIECE = 1 << 20
-
-
-def is_url(source: str) -> bool:
-    """Whether something is a URL: a scheme, and two slashes."""
-    scheme, found, _ = source.partition("://")
-    return bool(found) and scheme.isascii() and scheme.replace("+", "").replace("-", "").isalnum()
 
 
 def distribute(
@@ -82,6 +76,8 @@ def _fetch(url: str, path: Path, sha256: str | None, storage: dict[str, Any]) ->
 
 def _opened(url: str, storage: dict[str, Any]) -> AbstractContextManager[IO[bytes]]:
     if url.split("://")[0] in ("http", "https", "file"):
+        import urllib.request  # which takes longer than a blob to open
+
         opened: AbstractContextManager[IO[bytes]] = urllib.request.urlopen(url)
         return opened
     import fsspec  # an optional package

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import smolrun
-from smolrun._distribute import distribute, is_url
 from smolrun.tasks import ERROR, Generate, Result, Row, Task
 
 if TYPE_CHECKING:
@@ -47,11 +46,17 @@ class Blob:
 
 @functools.lru_cache(maxsize=4)
 def _opened(blob: Blob, threads: int | None) -> smolrun.Model:
-    source = distribute(blob.source, sha256=blob.sha256) if is_url(blob.source) else blob.source
+    source = smolrun.distribute(blob.source, sha256=blob.sha256) if is_url(blob.source) else blob.source
     model = smolrun.load(source, kv=blob.kv, threads=threads)  # type: ignore[arg-type]
     if blob.sha256 not in (None, model.sha256):
         raise smolrun.BlobError(f"{model.path}: expected the blob {blob.sha256}, found {model.sha256}")
     return model
+
+
+def is_url(source: str) -> bool:
+    """Whether something is a URL: a scheme, and two slashes."""
+    scheme, found, _ = source.partition("://")
+    return bool(found) and scheme.isascii() and scheme.replace("+", "").replace("-", "").isalnum()
 
 
 @dataclass

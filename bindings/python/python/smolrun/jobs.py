@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 import smolrun
 from smolrun import tasks
 from smolrun._progress import Line
-from smolrun._worker import Blob, Tally, Worker, check_names, decided, rows_of, with_results
+from smolrun._worker import Blob, Tally, Worker, check_names, decided, rows_of
 from smolrun.tasks import Result, Row, RowError, Task
 
 Manifest = dict[str, Any]
@@ -151,11 +151,12 @@ def verify(
     for i in dict.fromkeys(i for i, _ in chosen):
         own = [row for shard, row in chosen if shard == i]
         given, written = list(_rows(spans[i], task)), _written(folder / manifest["shards"][i]["name"], task)
-        for row, result in zip(own, worker.results(given[row] for row in own)):
+        for row, result in zip(own, worker.results(given[row] for row in own), strict=True):
             for name in task.fields:
                 if _plain(result[name]) != written[row][name]:
                     at = f"{folder / manifest['shards'][i]['name']}, row {row + 1}, column {name}"
-                    raise JobError(f"{at}: computed again, it is {_short(result[name])}, not {_short(written[row][name])}")
+                    found, expected = _short(result[name]), _short(written[row][name])
+                    raise JobError(f"{at}: computed again, it is {found}, not {expected}")
     return len(chosen)
 
 
@@ -324,8 +325,8 @@ def _shard(span: Span, worker: Worker) -> bytes:
     if Path(span.path).suffix != ".parquet":
         rows = list(_lines(span, worker.task))
         results = worker.results(rows)
-        text = "".join(json.dumps({**row, **result}, default=_plain) + "\n" for row, result in zip(rows, results))
-        return text.encode()
+        lines = ({**row, **result} for row, result in zip(rows, results, strict=True))
+        return "".join(json.dumps(line, default=_plain) + "\n" for line in lines).encode()
     import pyarrow as pa
     import pyarrow.parquet as pq
 

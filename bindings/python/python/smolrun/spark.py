@@ -25,7 +25,7 @@ from pyspark.sql.functions import pandas_udf
 
 from smolrun import jobs, tasks
 from smolrun._progress import follow
-from smolrun._worker import Blob, Tally, Worker, arrow_type, check_names, decided, with_results
+from smolrun._worker import Blob, Tally, Worker, check_names, decided
 from smolrun.tasks import Task
 
 _ADDED = "sparkfile:"

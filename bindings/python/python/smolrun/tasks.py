@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import string
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,9 +172,7 @@ class Generate:
             column = messages
             return lambda row: {"messages": _messages(row, column)}
         templates = [(dict(message), Template(message["content"])) for message in messages or []]
-        return lambda row: {
-            "messages": [message | {"content": content.fill(row)} for message, content in templates]
-        }
+        return lambda row: {"messages": [message | {"content": content.fill(row)} for message, content in templates]}
 
     def _request(self, read: Callable[[Row], dict[str, Any]], row: Row) -> dict[str, Any]:
         return (_options(row, self.options_column) if self.options_column else {}) | read(row)
@@ -285,12 +284,17 @@ class Score:
         return texts
 
 
+def _is_null(value: Any) -> bool:
+    """Whether it is None, or pandas' word for that."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _value(row: Row, column: str) -> Any:
     try:
         value = row[column]
     except KeyError:
         raise RowError(f"column {column}: expected one of that name, found none") from None
-    if value is None or value != value:  # null, or pandas' word for it
+    if _is_null(value):
         raise RowError(f"column {column}: expected a value, found null")
     return value
 
@@ -321,7 +325,7 @@ def _messages(row: Row, column: str) -> list[dict[str, Any]]:
 
 def _options(row: Row, column: str) -> dict[str, Any]:
     value = row.get(column)
-    if value is None or value != value:
+    if _is_null(value):
         return {}
     if isinstance(value, str):
         try:
