@@ -3,6 +3,7 @@
 
     pip install 'dist/smolrun-….whl[ray]' llama-cpp-python
     bindings/python/cluster/bench.py smol-q4.bin --gguf SmolLM2-135M-Instruct.Q4_1.gguf
+    bindings/python/cluster/bench.py smol-q4.bin --documents 64
 
 `smolrun batch` has 2 threads, Ray has 2 actors of one thread each. The prompts are those of the tests, the tokens are
 counted until the last one: nothing ends early. The two take turns; figures are medians. Nothing else should run.
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,14 +27,15 @@ from typing import Any
 import ray
 import ray.data
 
+import smolrun
 import smolrun.ray
-from conftest import prompts
+from conftest import REPOSITORY, prompts
 from smolrun.tasks import Generate
 
 WORKERS = 2
 
 
-def batch(blob: Path, texts: list[str], tokens: int) -> float:
+def batch(blob: Path, texts: Sequence[str | list[int]], tokens: int) -> float:
     """Seconds of the program, its start and end included."""
     with tempfile.TemporaryDirectory() as folder:
         requests, answers = Path(folder, "requests.jsonl"), Path(folder, "answers.jsonl")
@@ -90,7 +93,7 @@ def pipeline(stage: type[Any], given: dict[str, Any], texts: list[str], batch_si
     rows = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=-(-len(texts) // batch_size))
     done = rows.map_batches(
         stage, fn_constructor_kwargs=given, batch_format="pyarrow", batch_size=batch_size, num_cpus=1,
-        compute=ray.data.ActorPoolStrategy(size=WORKERS),
+        compute=ray.data.ActorPoolStrategy(size=WORKERS, max_tasks_in_flight_per_actor=1),
     ).take_all()  # fmt: skip
     whole = time.time() - start
     times = {(row["who"], row["begun"]): row["done"] for row in done}
@@ -101,6 +104,15 @@ def pipeline(stage: type[Any], given: dict[str, Any], texts: list[str], batch_si
     return found | {"busy": busy, "tokens": tokens}
 
 
+def documents(blob: Path, count: int, tokens: int) -> None:
+    """What texts of 500 tokens cost that are answered with some more, by dtype."""
+    ids = smolrun.load(blob).tokenize((REPOSITORY / "tests" / "data" / "ppl.txt").read_text())
+    step = (len(ids) - 500) // count
+    seconds = batch(blob, [ids[step * i :][:500] for i in range(count)], tokens)
+    each = WORKERS * seconds / count
+    print(f"{blob.name}: {each:.3f} core seconds for 500 + {tokens} tokens, {1e6 * each / 3600:.0f} core hours for 1e6")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("blob", type=Path)
@@ -108,11 +120,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--peer-rows", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--documents", type=int, help="only that many texts of 500 tokens, by smolrun batch")
     args = parser.parse_args()
+    if args.documents:
+        return documents(args.blob, args.documents, args.tokens)
     texts = [text for text in prompts(2 * args.rows) if text][: args.rows]
-    ray.init("local", num_cpus=WORKERS, include_dashboard=False, logging_level=logging.ERROR, object_store_memory=200 << 20)
+    ray.init("local", num_cpus=WORKERS, include_dashboard=False, logging_level=logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     task = Generate("{text}", options={"max_tokens": args.tokens, "ignore_eos": True})
     given = {"model": str(args.blob), "task": task, "threads": 1}
@@ -125,10 +140,10 @@ def main() -> None:
     middle = {name: median(each[name] for each in by_ray) for name in by_ray[0]}
     one, at_work, first = median(alone), middle["at_work"], middle["until_first"]
     print(f"smolrun batch: {tokens / one:.0f} tokens/s")
-    print(f"Ray: {tokens / middle['whole']:.0f} tokens/s with its start, {tokens / at_work:.0f} from the first batch on")
+    print(f"Ray: {tokens / middle['whole']:.0f} tokens/s with its start, then {tokens / at_work:.0f}")
     print(f"Ray keeps {one / middle['whole']:.1%} with its start, {one / at_work:.1%} from the first batch on")
     rest = middle["whole"] - first - middle["busy"]
-    print(f"of {middle['whole']:.1f} s, {first:.1f} until the first batch, {middle['busy']:.1f} at work, {rest:.2f} else")
+    print(f"{middle['whole']:.1f} s: {first:.1f} until the first batch, {middle['busy']:.1f} at work, {rest:.2f} else")
     if args.gguf is not None:
         peer = pipeline(LlamaCpp, {"gguf": str(args.gguf), "tokens": args.tokens}, texts[: args.peer_rows], 8)
         print(json.dumps({"llama-cpp-python": peer}))

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -64,15 +64,16 @@ def formula(nodes: int, shards: int, scheduling: float) -> float:
     return max(work / sum(v) + SHARD / min(v) / 2, shards * scheduling)
 
 
-def simulate(nodes: int, shards: int, submit: Callable[[int, float, bool], Any]) -> float:
-    """Seconds of a job: a shard for whichever node is free, until none is left."""
+def simulate(nodes: int, shards: int, calls: Sequence[Any]) -> float:
+    """Seconds of a job: a shard for whichever node is free, until none is left. Nodes share calls."""
     draw = random.Random(nodes)
     v, left, start = speeds(nodes), shards, time.perf_counter()
     running: dict[Any, int] = {}
 
     def begin(node: int) -> None:
         seconds = max(0.1, draw.gauss(1, SPREAD)) * SHARD / v[node]
-        running[submit(node, seconds, draw.random() < FAILING)] = node
+        call = calls[node // NODES_PER_ACTOR if len(calls) > 1 else 0]
+        running[call.remote(seconds, draw.random() < FAILING)] = node
 
     for node in range(min(nodes, left)):
         begin(node)
@@ -87,9 +88,15 @@ def simulate(nodes: int, shards: int, submit: Callable[[int, float, bool], Any])
     return time.perf_counter() - start
 
 
+def many_nodes() -> Any:
+    """An actor that stands for them."""
+    remote: Any = ray.remote
+    return remote(num_cpus=0, max_concurrency=NODES_PER_ACTOR)(Nodes).remote()
+
+
 def scheduling() -> float:
     """Seconds that Ray needs for a call that does nothing, one after the other."""
-    actor: Any = ray.remote(num_cpus=0, max_concurrency=NODES_PER_ACTOR)(Nodes).remote()
+    actor = many_nodes()
     ray.get(actor.shard.remote(0, False))
     start, count = time.perf_counter(), 2000
     ray.get([actor.shard.remote(0, False) for _ in range(count)])
@@ -100,21 +107,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 16, 32, 100, 300, 1000])
     args = parser.parse_args()
-    ray.init("local", num_cpus=PROCESSES, include_dashboard=False, logging_level=logging.ERROR, object_store_memory=100 << 20)
+    ray.init("local", num_cpus=PROCESSES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     call = scheduling()
     print(f"Ray: {1 / call:.0f} calls/s")
-    print("| nodes | in | shards | simulated, s | formula, s | difference | of perfect |\n|---|---|---|---|---|---|---|")
+    print("| nodes | in | shards | simulated, s | formula, s | difference | of perfect |")
+    print("|---|---|---|---|---|---|---|")
     shard: Any = ray.remote(num_cpus=1, max_retries=0)(task)
     ray.get([shard.remote(0.5, False) for _ in range(PROCESSES)])  # the processes are there
-    actor: Any = ray.remote(num_cpus=0, max_concurrency=NODES_PER_ACTOR)(Nodes)
-    actors = [actor.remote() for _ in range(-(-max(args.nodes) // NODES_PER_ACTOR))]
+    actors = [many_nodes() for _ in range(-(-max(args.nodes) // NODES_PER_ACTOR))]
     ray.get([each.shard.remote(0, False) for each in actors])
     for nodes in args.nodes:
         shards, is_small = nodes * SHARDS_PER_NODE, nodes <= PROCESSES
-        submit: Callable[[int, float, bool], Any] = lambda _, seconds, fails: shard.remote(seconds, fails)
-        if not is_small:
-            submit = lambda node, seconds, fails: actors[node // NODES_PER_ACTOR].shard.remote(seconds, fails)
-        found, told = simulate(nodes, shards, submit), formula(nodes, shards, call)
+        calls = [shard] if is_small else [each.shard for each in actors]
+        found, told = simulate(nodes, shards, calls), formula(nodes, shards, call)
         perfect, where = shards * SHARD / nodes, "processes" if is_small else "actors"
         numbers = f"{found:.1f} | {told:.1f} | {found / told - 1:+.1%} | {perfect / found:.0%}"
         print(f"| {nodes:,} | {where} | {shards:,} | {numbers} |", flush=True)

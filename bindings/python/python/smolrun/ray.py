@@ -239,9 +239,11 @@ def _pool(workers: int | tuple[int, int] | None, num_cpus: float) -> ray.data.Ac
     if workers is None:
         cpus = ray.cluster_resources().get("CPU", 1)
         workers = (1, max(1, int(cpus // max(num_cpus, 0.01))))
+    # A batch takes seconds: whoever is ready first should not have a second one waiting.
+    how = {"max_tasks_in_flight_per_actor": 1}
     if isinstance(workers, int):
-        return ray.data.ActorPoolStrategy(size=workers)
-    return ray.data.ActorPoolStrategy(min_size=workers[0], max_size=workers[1])
+        return ray.data.ActorPoolStrategy(size=workers, **how)
+    return ray.data.ActorPoolStrategy(min_size=workers[0], max_size=workers[1], **how)
 
 
 def _table(batch: Any) -> pa.Table:
