@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import smolrun
-from conftest import TASK, Corpus, bytes_of, killed_with_shards, read_jsonl, read_parquet, write_jsonl
+from conftest import TALES, TASK, Corpus, bytes_of, killed_with_shards, read_jsonl, read_parquet, write_jsonl
 from smolrun import jobs
 from smolrun.tasks import Embed, Generate, Score
 
@@ -84,6 +85,23 @@ def test_embeddings_and_scores_are_the_model_s(few: Corpus, tmp_path: Path) -> N
         scores = model.score("Once upon a time", [f" {row['text']}", " there"])
         assert found["logprobs"] == [score.logprob for score in scores] and found["error"] is None
     assert jobs.verify(tmp_path / "embedded") == jobs.verify(tmp_path / "scored") == 40
+
+
+def test_messages_are_told_the_time_of_the_first_start(few: Corpus, tmp_path: Path) -> None:
+    shutil.copytree(TALES, tmp_path / "chat")
+    template = "{{ strftime_now('%H:%M:%S') }} {{ messages[-1].content }}"
+    (tmp_path / "chat" / "chat_template.jinja").write_text(template)
+    blob = smolrun.convert(tmp_path / "chat", tmp_path / "chat.bin").path
+    task = Generate(messages=[{"role": "user", "content": "{text}"}], options={"max_tokens": 8})
+    given, out = write_jsonl(tmp_path / "in.jsonl", few.rows[:40]), tmp_path / "out"
+    run(given, out, blob, task, shard_rows=20)
+    whole = bytes_of(out)
+    (out / "part-00001.jsonl").unlink()
+    time.sleep(1.1)
+    run(given, out, blob, task, shard_rows=20)
+    assert bytes_of(out) == whole and jobs.verify(out) == 40
+    run(given, tmp_path / "later", blob, task, shard_rows=20)
+    assert bytes_of(tmp_path / "later") != whole
 
 
 def test_a_row_s_draws_are_its_own(few: Corpus, tmp_path: Path) -> None:

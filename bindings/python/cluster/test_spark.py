@@ -21,6 +21,7 @@ from conftest import TASK, Corpus, Row, bytes_of, read_jsonl, write_jsonl
 from smolrun import jobs
 
 PARTITIONS = 8
+TASK_COLUMNS = ["answer", "finish_reason", "prompt_tokens", "completion_tokens", "error"]
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,16 @@ def test_embeddings_and_scores(spark: SparkSession, few: Corpus) -> None:
         scores = model.score("Once upon", [" a time", f" {row.n}"])
         assert row.logprobs == [score.logprob for score in scores]
         assert row.is_greedy == [score.is_greedy for score in scores]
+
+
+def test_any_columns_are_kept(spark: SparkSession, few: Corpus) -> None:
+    rows = spark.range(6).selectExpr(
+        "id", "concat('Once ', id) AS text", "named_struct('a b', id, 'c', array(1.5, null)) AS `x y`",
+        "map('k', date'2026-01-02') AS m", "timestamp'2026-01-02 03:04:05' AS t", "cast(1 AS decimal(9, 2)) AS d",
+    )  # fmt: skip
+    done = smolrun.spark.generate(rows, few.blob, "{text}", max_tokens=2)
+    assert done.drop(*TASK_COLUMNS).sort("id").collect() == rows.sort("id").collect()
+    assert done.where("error IS NULL").count() == 6
 
 
 def test_a_poisoned_row_is_an_error_in_its_row(spark: SparkSession, few: Corpus) -> None:

@@ -21,8 +21,6 @@ Adapters: smolrun.lm_eval for lm-evaluation-harness, smolrun.langchain for LangC
 written for llama-cpp-python.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from smolrun._errors import (
     ArgumentError,
     BlobError,
@@ -58,6 +56,7 @@ from smolrun._smolrun import (
     load,
 )
 
+TYPE_CHECKING = False  # as typing's, which takes longer to import than all else here
 if TYPE_CHECKING:
     from smolrun._distribute import distribute
 
@@ -96,8 +95,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "distribute":  # what it imports takes longer than all else here
+def __getattr__(name: str) -> object:
+    if name == "distribute":  # likewise
         from smolrun._distribute import distribute
 
         return distribute

@@ -129,7 +129,7 @@ def apply(
     remote: more for Ray, such as memory=
     """
     task, blob = decided(task), Blob.of(model, kv)
-    columns = dataset.columns()
+    columns = dataset.columns(fetch_if_missing=False)
     if columns is not None:
         check_names(columns, task)
     given: dict[str, Any] = {"model": blob, "task": task, "threads": max(1, int(num_cpus))}

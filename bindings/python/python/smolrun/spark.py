@@ -22,6 +22,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import pandas_udf
+from pyspark.sql.types import StructField, StructType
 
 from smolrun import jobs, tasks
 from smolrun._progress import follow
@@ -169,9 +170,10 @@ def over(session: SparkSession) -> jobs.Over:
     return computed
 
 
-def _schema(frame: DataFrame, task: Task) -> str:
-    own = [f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields]
-    return ", ".join(own + [f"`{name}` {_spark_type(kind)}" for name, kind in task.fields.items()])
+def _schema(frame: DataFrame, task: Task) -> StructType:
+    own = [StructField(field.name, field.dataType, metadata=field.metadata) for field in frame.schema.fields]
+    added = ", ".join(f"`{name}` {_spark_type(kind)}" for name, kind in task.fields.items())
+    return StructType([*own, *StructType.fromDDL(added).fields])
 
 
 def _spark_type(kind: str) -> str:
