@@ -239,6 +239,8 @@ def test_wrong_arguments_are_told_at_once(few: Corpus, tmp_path: Path) -> None:
         run(tmp_path / "in.parquet", tmp_path / "out", few.blob, Generate("{text}"))
     with pytest.raises(smolrun.ArgumentError, match="column x: expected one of that name, found text, answer"):
         run(tmp_path / "in.parquet", tmp_path / "out", few.blob, Generate("{x}", column="new"))
+    with pytest.raises(smolrun.ArgumentError, match="names a column"):
+        run(tmp_path / "in.parquet", tmp_path / "out", few.blob, Generate("Once", column="new"))
     with pytest.raises(smolrun.ArgumentError, match="expected .parquet files or .jsonl files, found .csv"):
         run(tmp_path / "in.csv", tmp_path / "out", few.blob, Generate("{x}"))
     with pytest.raises(smolrun.ArgumentError, match="a column's name in braces"):

@@ -137,6 +137,8 @@ def decided(task: Task) -> Task:
 def check_names(columns: Iterable[str], task: Task) -> None:
     """That a table has what a task reads, and no column that it writes."""
     there = list(columns)
+    if not task.inputs:
+        raise smolrun.ArgumentError("expected a template that names a column, found none")
     missing = [name for name in task.inputs if name not in there]
     if missing:
         raise smolrun.ArgumentError(f"column {missing[0]}: expected one of that name, found {', '.join(there)}")
