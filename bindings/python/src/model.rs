@@ -182,7 +182,8 @@ impl Model {
     /// sampler_order: the names of the steps in their order
     /// seed: decides every draw (0 for a text, another one each time for messages: see Completion.seed)
     /// special: whether control tokens that a text spells are parsed (False)
-    /// tools, documents: lists of dicts for the chat template; template: a dict of its variables
+    /// tools, documents: lists of dicts for the chat template; template: a dict of its variables; now: the time that it
+    ///     is told, in seconds since 1970 (the present)
     #[pyo3(signature = (prompt, *, stream = false, **options))]
     fn generate(
         &self,
@@ -421,6 +422,13 @@ impl Model {
     #[getter]
     fn path(&self) -> PathBuf {
         self.source.blob.clone()
+    }
+
+    /// What identifies its blob: the hash in the header, of all sections' hashes, in hexadecimal digits.
+    #[getter]
+    fn sha256(&self) -> PyResult<String> {
+        let hash = self.shared()?.model.layout().header.directory_sha256;
+        Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// How many token ids there are.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -81,6 +81,10 @@ impl Options {
             "tools" => change(&mut encoding.chat, |chat| Ok(chat.tools(&json_of(value)?)?))?,
             "documents" => change(&mut encoding.chat, |chat| Ok(chat.documents(&json_of(value)?)?))?,
             "template" => encoding.chat.variables.extend(variables(name, value)?),
+            "now" => {
+                let now = moment(name, value)?;
+                change(&mut encoding.chat, |chat| Ok(chat.now(now)))?;
+            }
             _ => {
                 let message = format!("generate() got an unexpected keyword argument '{name}'");
                 return Err(PyTypeError::new_err(message));
@@ -114,6 +118,15 @@ fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
             Failure::argument(format!("{name}: expected a number from 0 up, found {number}")).into()
         }
         Err(_) => wrong_type(name, "an int", value),
+    })
+}
+
+/// Seconds since 1970.
+fn moment(name: &str, value: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
+    let seconds: u64 = value.extract().map_err(|_| wrong_type(name, "an int from 0 up", value))?;
+    let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    moment.ok_or_else(|| {
+        Failure::argument(format!("{name}: expected seconds since 1970, found {seconds}")).into()
     })
 }
 

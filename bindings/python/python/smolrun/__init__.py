@@ -14,6 +14,9 @@ Threads: a Model, Session, Stream or Batch may be used from any thread; calls on
 one another. The interpreter is free for others while a model runs. Ctrl-C ends a call within one pass of the model.
 After a fork, a Model works in the child; the sessions, streams and batches of the parent raise ForkedError there.
 
+A corpus, on one machine or a cluster: smolrun.jobs, smolrun.ray, smolrun.spark and smolrun.daft give the rows of tables
+what smolrun.tasks asks for. distribute fetches a blob once for each node.
+
 Adapters: smolrun.lm_eval for lm-evaluation-harness, smolrun.langchain for LangChain, smolrun.llama_cpp for programs
 written for llama-cpp-python.
 """
@@ -53,6 +56,10 @@ from smolrun._smolrun import (
     load,
 )
 
+TYPE_CHECKING = False  # as typing's, which takes longer to import than all else here
+if TYPE_CHECKING:
+    from smolrun._distribute import distribute
+
 __all__ = [
     "Alternative",
     "ArgumentError",
@@ -83,5 +90,14 @@ __all__ = [
     "TokenLogprobs",
     "__version__",
     "convert",
+    "distribute",
     "load",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "distribute":  # likewise
+        from smolrun._distribute import distribute
+
+        return distribute
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,6 +62,7 @@ class _Options(TypedDict, total=False):
     tools: Sequence[Mapping[str, Any]] | None
     documents: Sequence[Mapping[str, Any]] | None
     template: Mapping[str, bool | str] | None
+    now: int | None
 
 @final
 class Alternative:
@@ -351,6 +352,8 @@ class Model:
     def source(self) -> Path: ...
     @property
     def path(self) -> Path: ...
+    @property
+    def sha256(self) -> str: ...
     @property
     def vocab_size(self) -> int: ...
     @property

@@ -1,0 +1,53 @@
+"""Rows, tasks and jobs, without any engine: the rest is in cluster/, by scripts/test_cluster.sh."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import smolrun
+from smolrun import jobs
+from smolrun.tasks import Embed, Generate, Score, Template
+
+ROWS: list[dict[str, Any]] = [{"n": i, "who": who} for i, who in enumerate(["king", "bear", None, "witch", 7] * 6)]
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob("part-*")) for line in path.open()]
+
+
+def test_a_job_s_rows_are_what_the_model_says(tales: smolrun.Model, tales_path: Path, tmp_path: Path) -> None:
+    given, out = tmp_path / "in.jsonl", tmp_path / "out"
+    given.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    task = Generate("Once there was a {who}", column="tale", options={"max_tokens": 5}, ids=True, prefix="its_")
+    manifest = jobs.run(given, out, tales_path, task, shard_rows=8)
+    assert [shard["rows"] for shard in manifest["shards"]] == [8, 8, 8, 6]
+    for row, found in zip(ROWS, rows_of(out), strict=True):
+        assert found["n"] == row["n"]
+        if row["who"] is None:
+            assert found["its_error"] == "bad_row: column who: expected a value, found null" and found["tale"] is None
+            continue
+        alone = tales.generate(f"Once there was a {row['who']}", max_tokens=5)
+        assert (found["tale"], found["its_ids"], found["its_error"]) == (alone.text, alone.ids, None)
+    (out / "part-00002.jsonl").unlink()
+    assert jobs.run(given, out, tales_path, task, shard_rows=8)["shards"][1] == manifest["shards"][1]
+    assert jobs.verify(out, model=tales_path) == 30
+    with pytest.raises(jobs.JobError, match="shard_rows is not the same"):
+        jobs.run(given, out, tales_path, task, shard_rows=9)
+
+
+def test_tasks_say_what_they_read_and_write() -> None:
+    assert Generate(messages=[{"role": "user", "content": "{a} {b} {a}"}], options_column="c").inputs == ["a", "b", "c"]
+    assert list(Score("{a}", ["{b}"]).fields) == ["logprobs", "tokens", "is_greedy", "error"]
+    assert Score("{a}", "texts").inputs == ["a", "texts"] and Embed("{a}").fields["embedding"] == "list<float32>"
+    assert Template("{{{a}}} {b}").fill({"a": 1, "b": "x"}) == "{1} x"
+    for wrong in ("{", "{a.b}", "{a!r}", "{a:>5}", "{}", "{0}"):
+        with pytest.raises(smolrun.ArgumentError, match="template"):
+            Template(wrong)
+
+
+def test_a_path_needs_no_fetching(tales: smolrun.Model, tales_path: Path, tmp_path: Path) -> None:
+    assert smolrun.distribute(tales_path, sha256=tales.sha256) == tales_path
+    fetched = smolrun.distribute(tales_path.as_uri(), folder=tmp_path)
+    assert fetched.parent == tmp_path and fetched.read_bytes() == tales_path.read_bytes()
