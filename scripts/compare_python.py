@@ -6,8 +6,10 @@
 
 A file that ends in .gguf is llama-cpp-python's, any other is smolrun's. In each round every file has its turn, in processes
 of its own; one that was not alone on the machine is repeated. Figures are medians, with the least and the largest in
-parentheses. --install times pip with a wheel or a source distribution, in an empty
-environment, and measures nothing else. docs/python.md has what came out.
+parentheses. --install times pip with a wheel or a source distribution, in an empty environment, and measures nothing else.
+
+Built by gcc 12 on a processor with AMX, llama-cpp-python 0.3.36 crashes in its first quantized product. Then
+LLAMA_CPP_LIB_PATH may name the folder of libraries that clang made of the same sources, as in docs/benchmarks.md.
 """
 
 from __future__ import annotations
