@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that would be published, in one folder: the crates, wheels, the npm package, static programs, the C library,
-# a list of all that they are made of (SBOM), and the SHA-256 of each file. From one commit, with the same tools, always
-# the same bytes.
+# Everything that would be published, in one folder: the crates, wheels, the npm package, static programs, the C
+# library, a list of all that they are made of (SBOM), and the SHA-256 of each file. From one commit, with the same
+# tools, always the same bytes.
 # usage: scripts/release.sh [DIST]
 #
-# DIST is by default dist/release, and must not be there yet. What is not committed is left out. Publishes nothing. Installs what
-# it lacks: Rust targets by rustup; maturin, zig, cargo-zigbuild and cyclonedx-python-lib by pip, into the cache of
-# scripts/test.sh; for the npm package see scripts/build_web.sh. scripts/test_release.sh tries what is in DIST.
+# DIST is by default dist/release, and must not be there yet. What is not committed is left out. Publishes nothing.
+# Installs what it lacks: Rust targets by rustup; maturin, zig, cargo-zigbuild and cyclonedx-python-lib by pip, into the
+# cache of scripts/test.sh; for the npm package see scripts/build_web.sh. scripts/test_release.sh tries what is in DIST.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -48,7 +48,8 @@ check_out() {
 # Nothing of this machine or this moment goes into what is built.
 settle() {
     local variable std
-    for variable in $(compgen -e | grep -E '^(CARGO_(PROFILE|BUILD|TARGET|ENCODED)_|RUSTC|RUSTFLAGS|CFLAGS|CXXFLAGS)' || true); do
+    local -r changing='^(CARGO_(PROFILE|BUILD|TARGET|ENCODED)_|RUSTC|RUSTFLAGS|CFLAGS|CXXFLAGS)'
+    for variable in $(compgen -e | grep -E "$changing" || true); do
         unset "$variable"
     done
     SOURCE_DATE_EPOCH=$(git -C "$source" log -1 --format=%ct)
@@ -63,8 +64,8 @@ settle() {
 
 # A folder in $place/stage as an archive: no owners, no times, names in their order.
 archive() { # NAME
-    tar --create --directory "$place/stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-        --format=gnu "$1" | gzip --best --no-name >"$dist/$1.tar.gz"
+    tar --create --directory "$place/stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
+        --numeric-owner --format=gnu "$1" | gzip --best --no-name >"$dist/$1.tar.gz"
 }
 
 crates() {
@@ -86,8 +87,8 @@ programs() { # PROCESSOR
 c_library() { # PROCESSOR
     local name=libsmolrun-$version-$1-linux
     step "the C library for $1"
-    CARGO_PROFILE_RELEASE_STRIP=none make --silent -C bindings/c install CC="python -m ziglang cc -target $1-linux-gnu.2.17" \
-        TARGET="$1-unknown-linux-gnu" PREFIX=/usr/local DESTDIR="$place/stage/c"
+    CARGO_PROFILE_RELEASE_STRIP=none make --silent -C bindings/c install TARGET="$1-unknown-linux-gnu" \
+        CC="python -m ziglang cc -target $1-linux-gnu.2.17" PREFIX=/usr/local DESTDIR="$place/stage/c"
     mv "$place/stage/c/usr/local" "$place/stage/$name"
     cp LICENSE "$place/stage/$name"
     archive "$name"

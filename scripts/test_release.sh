@@ -3,8 +3,9 @@
 # usage: scripts/test_release.sh [--again] [DIST]
 #
 # DIST is by default dist/release; what is not there is made first. --again makes all of it once more, from a clone that
-# lies elsewhere, and compares each byte. A build takes minutes, so that scripts/test_more.sh does not call this. Installs what
-# it lacks: qemu and compilers by apt; a Python for AArch64 is only unpacked. Needs user namespaces, or root.
+# lies elsewhere, and compares each byte. A build takes many minutes, so that scripts/test_more.sh does not call this.
+# Installs what it lacks: qemu and compilers by apt; a Python for AArch64 is only unpacked. Needs user namespaces, or
+# root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -77,7 +78,8 @@ c_library() { # PROCESSOR COMPILER...
 tales() {
     local seed
     for seed in 1 2 3 1 2 3; do
-        echo "$seed:Once upon a time$("$work/root/smolrun" "$blob" "Once upon a time" -n 40 --temperature 0.8 --seed "$seed" </dev/null)"
+        echo -n "$seed:Once upon a time"
+        "$work/root/smolrun" "$blob" "Once upon a time" -n 40 --temperature 0.8 --seed "$seed" </dev/null
     done
 }
 
@@ -95,8 +97,8 @@ wheels() {
     env -i "$work/venv/bin/python" -c "$python_code" "$blob" | same "the wheel"
     env -i "$work/venv/bin/smolrun" "$blob" "${told[@]}" </dev/null | same "the wheel's program"
     step "the wheel for AArch64, under qemu"
-    "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$dist" --target "$arm/site" \
-        --platform manylinux2014_aarch64 --only-binary=:all: --python-version 3.11 smolrun
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$dist" \
+        --target "$arm/site" --platform manylinux2014_aarch64 --only-binary=:all: --python-version 3.11 smolrun
     PYTHONPATH=$arm/site on_arm "$arm"/usr/bin/python3 -c "$python_code" "$blob" | same "the wheel for AArch64"
 }
 
@@ -109,7 +111,8 @@ npm_package() {
         cat >tell.mjs <<'END'
 import { Smol } from 'smolrun';
 const model = await Smol.load(process.argv[2]);
-for await (const piece of model.generate('Once upon a time', { maxTokens: 20, temperature: 0 })) process.stdout.write(piece);
+const told = model.generate('Once upon a time', { maxTokens: 20, temperature: 0 });
+for await (const piece of told) process.stdout.write(piece);
 process.stdout.write('\n');
 model.close();
 END
@@ -174,7 +177,8 @@ fetch_arm_python
 c_library x86_64 g++
 LD_LIBRARY_PATH=$work/unpacked/libsmolrun-$version-x86_64-linux/lib "$work/tales-x86_64" "$blob" | diff - <(tales)
 c_library aarch64 "$tools/bin/python" -m ziglang c++ -target aarch64-linux-gnu.2.36
-on_arm -E LD_LIBRARY_PATH="$work/unpacked/libsmolrun-$version-aarch64-linux/lib" "$work/tales-aarch64" "$blob" | diff - <(tales)
+on_arm -E LD_LIBRARY_PATH="$work/unpacked/libsmolrun-$version-aarch64-linux/lib" "$work/tales-aarch64" "$blob" |
+    diff - <(tales)
 wheels
 npm_package
 crates
