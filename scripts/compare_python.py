@@ -4,9 +4,10 @@
     python -m venv peers && peers/bin/pip install dist/smolrun-*.whl llama_cpp_python-0.3.36.tar.gz
     peers/bin/python scripts/compare_python.py smol-q4.bin model-Q4_0.gguf model-Q4_K_M.gguf
 
-A file that ends in .gguf is llama-cpp-python's, any other is smolrun's. In each round every file has its turn, in processes
-of its own; one that was not alone on the machine is repeated. Figures are medians, with the least and the largest in
-parentheses. --install times pip with a wheel or a source distribution, in an empty environment, and measures nothing else.
+A file that ends in .gguf is llama-cpp-python's, any other is smolrun's. In each round every file has its turn, in
+processes of its own; one that was not alone on the machine is repeated. Figures are medians, with the least and the
+largest in parentheses. --install times pip with a wheel or a source distribution, in an empty environment, and measures
+nothing else.
 
 Built by gcc 12 on a processor with AMX, llama-cpp-python 0.3.36 crashes in its first quantized product. Then
 LLAMA_CPP_LIB_PATH may name the folder of libraries that clang made of the same sources, as in docs/benchmarks.md.

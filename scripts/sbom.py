@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What released files are made of, as CycloneDX in JSON: every crate that the manifests' crates are built from for Linux
-or WebAssembly, with its version, license and checksum. The same text each time.
+"""What released files are made of, as CycloneDX in JSON: every crate that the manifests' crates are built from for
+Linux or WebAssembly, with its version, license and checksum. The same text each time.
 
 usage: sbom.py VERSION MANIFEST... (needs cyclonedx-python-lib, and Python 3.11)
 """
