@@ -79,6 +79,7 @@ build_module() { # NAME FEATURES WASM_OPT_FLAGS...
     local name=$1 features=$2 std=() flags=(-C link-arg=--import-memory) target=$work/target
     # Messages name source files: not by where they lie on this machine.
     flags+=("--remap-path-prefix=$PWD=smolrun" "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo")
+    flags+=("--remap-path-prefix=$(rustc --print sysroot)/lib/rustlib/src/rust=std")
     if [[ $name == *_threads ]]; then
         # Threads need a std with atomics, which rustup has as source only, and which cargo builds where unstable options
         # are unlocked. It is the same stable compiler as for all else.
@@ -128,7 +129,7 @@ build_package() {
 licence() { # MODEL_DIR: by the registry
     awk -F ' = ' -v name="\"$(basename "$1")\"" '
         $1 == "name" { here = $2 == name }
-        here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' models/registry.toml
+        here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' convert/data/registry.toml
 }
 
 # The programs of this tree, or those in SMOL_BIN.

@@ -30,7 +30,7 @@ tokenizer, nearly the same numbers. DIR/SOURCE.txt says where the files came fro
 
 --rebuild        rebuild the stand-in without asking the hub
 --revision REV   a branch, tag or commit of the hub's repository instead of main; files are then checked against what
-                 the hub says of them, not against models/registry.toml, and nothing is rebuilt
+                 the hub says of them, not against convert/data/registry.toml, and nothing is rebuilt
 -h, --help       this text
 
 environment   HF_ENDPOINT (default https://huggingface.co), HF_TOKEN, pip's and curl's own settings (proxies)
@@ -44,7 +44,7 @@ EOF
 }
 
 # Source, SHA-256, size and name of each file of $model in the registry; "-" where it is not known.
-readonly REGISTRY=$script_dir/../models/registry.toml
+readonly REGISTRY=$script_dir/../convert/data/registry.toml
 
 registered() { # FIELD of $model
     awk -F ' = ' -v model="\"$model\"" -v field="$1" '
@@ -451,7 +451,7 @@ get_stand_in() {
     rm -rf "$dir/.incoming/stand-in" # of a run that was killed
     "$python" -B "$script_dir/gguf_to_hf.py" "$scratch/$GGUF" "$stage" || die "gguf_to_hf.py failed, see above"
     wrong=$(faults "$stage" < <(pinned stand-in))
-    [[ -z $wrong ]] || die "the rebuilt $wrong; gguf_to_hf.py and models/registry.toml do not agree"
+    [[ -z $wrong ]] || die "the rebuilt $wrong; gguf_to_hf.py and convert/data/registry.toml do not agree"
     install_files "$stage" stand-in - - "$(pinned stand-in)"
 }
 

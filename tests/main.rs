@@ -28,6 +28,7 @@ mod limits;
 mod lora;
 mod overflow;
 mod perplexity;
+mod profiles;
 mod published_templates;
 mod quantize;
 mod reference;

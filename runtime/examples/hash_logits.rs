@@ -4,6 +4,7 @@
 
 use std::env;
 use std::error::Error;
+use std::io::{Write, stdout};
 
 use sha2::{Digest, Sha256};
 use smolrun::{Kernels, Model, Session, SessionOptions};
@@ -29,7 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         };
         let hash = hash_logits(&mut Session::new(&model, options.clone())?, &tokens, split, keep)?;
-        println!("{hash} {}{}", kernels.name(), if kernels.is_exact() { "" } else { " (not exact)" });
+        writeln!(
+            stdout(),
+            "{hash} {}{}",
+            kernels.name(),
+            if kernels.is_exact() { "" } else { " (not exact)" }
+        )?;
 
         let mut session = Session::new(&model, options.fast(is_fast))?;
         if let Some(unit) = session.fast().unit() {
@@ -38,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 most = logits.iter().zip(exact.by_ref()).map(|(a, b)| (a - b).abs()).fold(most, f32::max);
             };
             let hash = hash_logits(&mut session, &tokens, split, compare)?;
-            println!("{hash} fast on {unit}, up to {most} from exact");
+            writeln!(stdout(), "{hash} fast on {unit}, up to {most} from exact")?;
         }
     }
     Ok(())

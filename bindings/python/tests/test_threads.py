@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -98,6 +98,62 @@ def test_tasks_get_what_calls_do(tales: smolrun.Model) -> None:
             await tales.agenerate(STARTS[0], wrong=1)  # type: ignore[call-overload]
 
     asyncio.run(main())
+
+
+def task(model: smolrun.Model, choice: random.Random) -> tuple[Callable[[], Answer], Callable[[], Awaitable[Answer]]]:
+    """A call, and one of the ways to the same with asyncio."""
+    start, options = drawn(choice)
+    delay = choice.random() / 100
+
+    def plain() -> Answer:
+        return model.generate(start, **options).ids
+
+    async def whole() -> Answer:
+        return (await model.agenerate(start, **options)).ids
+
+    async def streamed() -> Answer:
+        return [piece.id async for piece in model.agenerate(start, stream=True, **options)]
+
+    async def session() -> Answer:
+        with model.session() as session:
+            return (await session.agenerate(start, **options)).ids
+
+    async def after_another_was_left() -> Answer:
+        async for _ in model.agenerate(start, max_tokens=200, ignore_eos=True, stream=True):
+            break
+        return await streamed()
+
+    async def after_another_was_cancelled() -> Answer:
+        with model.session() as session:
+            lost = asyncio.ensure_future(session.agenerate([5] * 500, max_tokens=200, ignore_eos=True))
+            await asyncio.sleep(delay)
+            lost.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await lost
+            session.truncate(0)
+            return (await session.agenerate(start, **options)).ids
+
+    async def thread() -> Answer:
+        return await asyncio.to_thread(plain)
+
+    ways = [whole, streamed, session, after_another_was_left, after_another_was_cancelled, thread]
+    return plain, choice.choice(ways)
+
+
+def test_random_tasks_get_what_calls_do(tales: smolrun.Model) -> None:
+    tasks = [task(tales, random.Random(seed)) for seed in range(40 * STRESS)]
+
+    async def main() -> list[Answer]:
+        turns = asyncio.Semaphore(8)
+
+        async def in_turn(way: Callable[[], Awaitable[Answer]]) -> Answer:
+            async with turns:
+                return await way()
+
+        return await asyncio.gather(*[in_turn(way) for _, way in tasks])
+
+    expected = [plain() for plain, _ in tasks]
+    assert asyncio.run(main()) == expected
 
 
 def test_a_cancelled_task_ends_its_generation(tales_path: object) -> None:

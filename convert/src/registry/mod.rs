@@ -32,7 +32,7 @@ use crate::json::Document;
 use crate::progress::Progress;
 
 /// The registry, which is part of the program.
-const REGISTRY: &str = include_str!("../../../models/registry.toml");
+const REGISTRY: &str = include_str!("../../data/registry.toml");
 
 /// A model that is known by name.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -88,7 +88,7 @@ pub fn fetched(source: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Res
 /// All models that are known by name.
 pub fn models() -> Result<Vec<Model>> {
     let registry: Registry = toml::from_str(REGISTRY)
-        .map_err(|error| Error::file(Path::new("models/registry.toml"), error.message()))?;
+        .map_err(|error| Error::file(Path::new("convert/data/registry.toml"), error.message()))?;
     Ok(registry.model)
 }
 
