@@ -22,9 +22,9 @@ const ITERATIONS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 
 const SPINS_BEFORE_PARKING: u32 = 5_000 * ITERATIONS_PER_PAUSE;
 /// Iterations that the caller spins for the last task before it lets other threads run.
 const SPINS_BEFORE_YIELDING: u32 = 10_000 * ITERATIONS_PER_PAUSE;
-/// Bytes of a worker's stack, as many as a process's first thread usually has. Kernels that were not optimized need more
-/// than the 2 MiB of other threads: all that they unroll has places of its own. Only what is touched takes memory.
-const STACK: usize = 8 << 20;
+/// Bytes of a worker's stack. Kernels that were not optimized need more than the usual 2 MiB: all that they unroll has
+/// places of its own.
+const STACK: usize = if cfg!(debug_assertions) { 8 << 20 } else { 2 << 20 };
 
 /// What a worker thread does: it ends when its session does.
 pub type Work = Box<dyn FnOnce() + Send>;
