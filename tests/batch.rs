@@ -313,8 +313,11 @@ fn neither_shards_nor_threads_nor_company_change_a_byte() {
 
 #[test]
 fn an_interrupt_ends_it_and_the_same_command_goes_on() {
+    // What comes last takes so long that nothing ends before the signal.
+    let long = json!({"prompt": "Once upon a time", "max_tokens": 250, "ignore_eos": true}).to_string();
+    let requests = [many(100), vec![long; 30]].concat();
     for options in [&["--threads", "1"][..], &["--threads", "1", "--unordered"]] {
-        let batch = Batch::new(&many(300));
+        let batch = Batch::new(&requests);
         let expected = batch.results("expected.jsonl", options);
         let running = Running::start(&mut batch.command("out.jsonl", options));
         let out = batch.out("out.jsonl");
