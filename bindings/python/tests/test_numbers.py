@@ -18,7 +18,7 @@ IDS = [i * 2_654_435_761 % 2**32 % 4096 for i in range(300)]
 # `cargo run --release --example hash_logits -- BLOB 1 300` of a blob of models/tales-4m in f32, and in q4.
 LIBRARY = {
     "f32": "2fb006646806f38654f7c1a3dd8cfead081d39871cd193914ddd1bcd33e59d32",
-    "q4": "15a3cd7f0cac4c0e9b5739bb80386c833121515238291f5c7b0d9a756e7f8cf6",
+    "q4": "30c12ab00076b6e7f5707158da1e72e57dd22f5ec96203b3ab83c433b21f431b",
 }
 
 
