@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,15 +13,23 @@ pub struct TempDir {
 }
 
 impl TempDir {
-    /// Creates the directory.
+    /// Creates the directory: a new one, also where an earlier process of this number was killed and left some.
     #[allow(clippy::new_without_default)] // it touches the disk
     pub fn new() -> TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("smol-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let parent = env::var_os("SMOL_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from);
-        let path = parent.join(name);
-        fs::create_dir_all(&path).expect("a directory can be created in the temporary directory");
-        TempDir { path }
+        fs::create_dir_all(&parent).expect("there is a directory for temporary files");
+        loop {
+            let name = format!("smol-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = parent.join(name);
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => {
+                    created.expect("a directory can be created in the temporary directory");
+                    return TempDir { path };
+                }
+            }
+        }
     }
 
     /// Where it is.
