@@ -43,6 +43,18 @@ build_programs() {
     cargo build --locked --profile gate --quiet --workspace --bins --examples --test registry
 }
 
+# A wheel of the Python package, with scripts/test.sh's artifacts as far as they are there.
+build_wheel() { # PYTHON DIST
+    local tools=$cache/python-tools
+    "$1" -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
+    [[ -x $tools/bin/maturin ]] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet 'maturin>=1.9,<2'; }
+    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+    PYO3_PYTHON=$(command -v "$1") && export PYO3_PYTHON
+    rm -rf "$2"
+    "$tools/bin/maturin" build --quiet --profile gate --locked --manifest-path bindings/python/Cargo.toml --out "$2" \
+        --interpreter "$PYO3_PYTHON" --compatibility linux
+}
+
 # Tests write many small files, and wait until they are on the disk: in memory there is nothing to wait for.
 keep_test_files_in_memory() {
     [[ -z ${SMOL_TEST_DIR:-} && -w /dev/shm ]] || return 0

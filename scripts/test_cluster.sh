@@ -19,22 +19,17 @@ source scripts/common.sh
 readonly package=bindings/python
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/cluster
 readonly python=${SMOL_PYTHON:-python3}
-readonly tools=$cache/python-tools
 export SMOL_CLUSTER_PROMPTS=${SMOL_CLUSTER_PROMPTS:-5000}
 export SMOL_CLUSTER_REAL_PROMPTS=${SMOL_CLUSTER_REAL_PROMPTS:-200}
 
 "$python" -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
 need java openjdk-17-jre-headless
-[[ -x $tools/bin/maturin ]] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet 'maturin>=1.9,<2'; }
 keep_test_files_in_memory
 
 wheel=${SMOL_WHEEL:-}
 if [[ -z $wheel ]]; then
     step "a wheel"
-    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-    rm -rf "$work/dist"
-    "$tools/bin/maturin" build --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" \
-        --out "$work/dist" --interpreter "$(command -v "$python")" --compatibility linux
+    build_wheel "$python" "$work/dist"
     wheel=$(ls "$work"/dist/smolrun-*.whl)
 fi
 

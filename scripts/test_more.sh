@@ -3,8 +3,8 @@
 # Python package, coverage.
 # usage: scripts/test_more.sh
 #
-# Each of the scripts that it calls also runs alone, and installs what it needs. Left out here, too, for what they build
-# takes many minutes: scripts/test_bundle.sh and scripts/test_release.sh.
+# Each of the scripts that it calls also runs alone, and installs what it needs. Left out here, too, for they take
+# many minutes: scripts/test_bundle.sh, scripts/test_cluster.sh and scripts/test_release.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh

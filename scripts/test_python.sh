@@ -15,21 +15,12 @@ source scripts/common.sh
 readonly package=bindings/python
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/python
 readonly python=${SMOL_PYTHON:-python3}
-readonly tools=$cache/python-tools
 
-"$python" -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
 need_component clippy rustfmt
-[[ -x $tools/bin/maturin ]] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet 'maturin>=1.9,<2'; }
-
-# With scripts/test.sh's artifacts, as far as they are there.
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-PYO3_PYTHON=$(command -v "$python") && export PYO3_PYTHON
 
 step "a wheel"
 cargo fmt --check --manifest-path "$package/Cargo.toml"
-rm -rf "$work/dist"
-"$tools/bin/maturin" build --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" --out "$work/dist" \
-    --interpreter "$PYO3_PYTHON" --compatibility linux
+build_wheel "$python" "$work/dist"
 cargo clippy --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" -- -D warnings
 
 step "an empty environment"

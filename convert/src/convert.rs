@@ -181,7 +181,7 @@ impl Work<'_> {
         Ok(Summary { file_len, sections: sections.len(), report: found })
     }
 
-    /// The model by itself, in a file that is gone with it.
+    /// The model with the matrices of `mix`, none calibrated, in a file that is gone with it.
     fn model(&self, mix: Mix, metadata: &Metadata) -> Result<Temporary> {
         let bindings = Weights::from(mix).assign(self.whole)?;
         let sections = self.sections(bindings, calibration::Sections::new(), metadata.clone());

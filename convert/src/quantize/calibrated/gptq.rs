@@ -50,8 +50,8 @@ impl Trial<'_> {
     /// For each row the scale, in units, of those next to a few fractions of the full one, that costs least.
     fn best_scale(&self, numbers: &[Lanes; BLOCK], wanted: &[Lanes; BLOCK], unit: &Lanes) -> Lanes {
         let mut full = [0.0; PANEL];
-        for numbers in wanted {
-            full = lanes(|lane| f32::max(full[lane], numbers[lane].abs()));
+        for wanted in wanted {
+            full = lanes(|lane| f32::max(full[lane], wanted[lane].abs()));
         }
         let largest = self.codes.largest();
         let full = lanes(|lane| full[lane] / largest / unit[lane]);
