@@ -40,7 +40,11 @@ const TILES: &str = "11MatmulTilesE";
 struct Processor {
     target: &'static str,
     kernels: &'static [Kernel],
-    multiply_adds: &'static [&'static str],
+    /// Multiply-adds of floats, and of integers: those of a block's inputs, which a float multiply-add ends.
+    floats: &'static str,
+    integers: &'static [&'static str],
+    /// Instructions that take lanes of a vector one by one, which no operation over 16 lanes needs.
+    lane_by_lane: &'static [&'static str],
     /// Whether a line stores a vector register on the stack.
     spills: fn(&str) -> bool,
 }
@@ -63,7 +67,9 @@ const X86: Processor = Processor {
         // What is left to the vector unit; tiles are multiplied by assembly.
         kernel(AVX512_AMX, TILES, "avx512amx quantized", 5.5),
     ],
-    multiply_adds: &["vfmadd", "vpmaddwd", "vpdpbusd"],
+    floats: "vfmadd",
+    integers: &["vpmaddwd", "vpdpbusd"],
+    lane_by_lane: &["vgather", "vpgather", "vscatter", "vpscatter", "vpextrb", "vpextrw"],
     spills: |line| {
         line.starts_with("vmov")
             && line
@@ -81,7 +87,9 @@ const ARM: Processor = Processor {
         kernel(NEON, I8, "neon i8", 1.5),
         kernel(NEON, QUANTIZED, "neon quantized", 2.2),
     ],
-    multiply_adds: &["fmla", "smlal"],
+    floats: "fmla",
+    integers: &["smlal"],
+    lane_by_lane: &["umov", "smov"],
     spills: |line| {
         let mut words = line.split_whitespace();
         matches!(words.next(), Some("str" | "stp" | "stur"))
@@ -95,6 +103,9 @@ fn is_vector(operands: &str) -> bool {
         register.starts_with("%zmm") || register.starts_with("%ymm") || register.starts_with("%xmm")
     })
 }
+
+/// Of such instructions, what the ends of slices may need. A loop over rows that LLVM makes of one over lanes has 64 and more.
+const MOST_LANE_BY_LANE: usize = 8;
 
 /// An innermost loop.
 #[derive(Debug)]
@@ -137,7 +148,7 @@ fn check(processor: &Processor) {
             kernel.symbol,
             processor.target
         );
-        let loops: Vec<Loop> = found.iter().flat_map(|(_, lines)| loops(processor, lines)).collect();
+        let loops: Vec<Loop> = found.iter().flat_map(|(_, lines)| loops(processor, kernel, lines)).collect();
         let best = loops
             .iter()
             .filter(|l| l.multiply_adds >= 8)
@@ -154,6 +165,14 @@ fn check(processor: &Processor) {
         }
         for l in loops.iter().filter(|l| l.multiply_adds >= 8 && l.spills * 3 > l.multiply_adds * 2) {
             writeln!(faults, "{}: sums move to the stack at every step: {l:?}", kernel.name).unwrap();
+        }
+    }
+    for (symbol, lines) in functions.iter().filter(|(symbol, _)| symbol.contains("3run8compiled")) {
+        let found =
+            lines.iter().filter(|line| processor.lane_by_lane.iter().any(|name| line.starts_with(name)));
+        let count = found.count();
+        if count > MOST_LANE_BY_LANE {
+            writeln!(faults, "{symbol}: takes lanes one by one, {count} times").unwrap();
         }
     }
     assert!(faults.is_empty(), "{}\n{faults}", processor.target);
@@ -214,7 +233,11 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<&str>> {
 }
 
 /// The loops with no other loop inside that multiply and add.
-fn loops(processor: &Processor, lines: &[&str]) -> Vec<Loop> {
+fn loops(processor: &Processor, kernel: &Kernel, lines: &[&str]) -> Vec<Loop> {
+    let is_multiply_add = |line: &str| match kernel.symbol[1] {
+        QUANTIZED => processor.integers.iter().any(|name| line.starts_with(name)),
+        _ => line.starts_with(processor.floats),
+    };
     let labels: BTreeMap<&str, usize> =
         lines.iter().enumerate().filter_map(|(i, line)| Some((line.strip_suffix(':')?, i))).collect();
     let jump = |line: &str| labels.get(line.split(['\t', ' ', ',']).next_back()?).copied();
@@ -242,7 +265,7 @@ fn loops(processor: &Processor, lines: &[&str]) -> Vec<Loop> {
             let count = |is: &dyn Fn(&str) -> bool| body.iter().filter(|line| is(line)).count();
             Loop {
                 instructions: body.len(),
-                multiply_adds: count(&|line| processor.multiply_adds.iter().any(|m| line.starts_with(m))),
+                multiply_adds: count(&is_multiply_add),
                 spills: count(&|line| (processor.spills)(line)),
             }
         })

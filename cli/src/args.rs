@@ -285,7 +285,7 @@ pub(crate) struct BenchArgs {
     /// How keys and values are kept [default: f16 for quantized blobs, else f32].
     #[arg(long, value_enum)]
     pub(crate) kv: Option<Kv>,
-    /// Round what prompts compute with to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX): not bit-exact.
+    /// Round what prompts compute with, where the processor has a unit for it, as `smolrun --fast` does: not bit-exact.
     #[arg(long)]
     pub(crate) fast: bool,
     /// Print one JSON object.
@@ -404,14 +404,13 @@ pub(crate) struct GenerateArgs {
     /// What to do when the context is full.
     #[arg(long, value_enum, default_value_t = OverflowArg::Stop)]
     pub(crate) overflow: OverflowArg,
-    /// Run prompts faster by rounding to bf16, on AMX or AVX512-BF16 (quantized blobs: AMX). Not bit-exact.
+    /// Run prompts faster by rounding more, to bf16 or to 8 bits. Not bit-exact.
     ///
-    /// This needs AMX or AVX512-BF16 if the blob's matrices are bf16, and AMX if they are quantized. Otherwise
-    /// everything stays exact, and a line on standard error says so.
+    /// A blob whose matrices are bf16 needs AMX or AVX512-BF16: activations are rounded to bf16. A quantized one needs
+    /// AMX, which rounds its weights to bf16, too, or AVX512-VNNI: activations are rounded to 8 bits instead of 12.
+    /// Otherwise everything stays exact, and a line on standard error says so.
     ///
-    /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact. An output of a matrix
-    /// moves by at most 2^-8 of the sum of its products' magnitudes, or 2^-7 where the matrix is quantized. Sums in
-    /// another order add a little.
+    /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact.
     ///
     /// The result does not depend on the number of threads. It depends on the unit, and on how the prompt is split.
     #[arg(long)]

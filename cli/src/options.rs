@@ -26,7 +26,7 @@ pub(crate) fn session_options(threads: Option<usize>, kv: Option<Kv>) -> Session
 
 /// Where `--fast` changes nothing.
 pub(crate) fn tell_if_not_fast(session: &Session) {
-    if let fast @ (Fast::NoUnit | Fast::NoBf16) = session.fast() {
+    if let fast @ (Fast::NoUnit | Fast::NothingToRound) = session.fast() {
         tell(&format!("--fast: {fast}"));
     }
 }

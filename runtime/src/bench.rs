@@ -4,8 +4,8 @@ use bytemuck::Zeroable;
 
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::{
-    ActivationBlock, Elements, InverseRms, Kernels, LANES, MatmulQuantized, Panels, QuantizeBlocks,
-    Quantized, ScaleRows, SiluMul, Softmax, activation_blocks,
+    ActivationBits, ActivationBlock, Elements, InverseRms, Kernels, LANES, MatmulQuantized, Panels,
+    QuantizeBlocks, Quantized, ScaleRows, SiluMul, Softmax, activation_blocks,
 };
 use crate::storage::AlignedBuf;
 
@@ -62,8 +62,20 @@ impl Matrix {
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
                 self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());
-                kernels.run(QuantizeBlocks { x, rows, first: 0, blocks: &mut self.blocks });
-                return kernels.run(MatmulQuantized { w, x: &self.blocks, rows, y });
+                kernels.run(QuantizeBlocks {
+                    x,
+                    rows,
+                    first: 0,
+                    bits: ActivationBits::Twelve,
+                    blocks: &mut self.blocks,
+                });
+                return kernels.run(MatmulQuantized {
+                    w,
+                    x: &self.blocks,
+                    bits: ActivationBits::Twelve,
+                    rows,
+                    y,
+                });
             }
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);

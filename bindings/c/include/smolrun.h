@@ -289,7 +289,7 @@ typedef struct smolrun_session_options {
     size_t threads;   /* the caller's included; 1 starts none; 0: as many as the process may use at once [0] */
     int32_t kv;       /* smolrun_kv [SMOLRUN_KV_DEFAULT] */
     int32_t overflow; /* smolrun_overflow [SMOLRUN_OVERFLOW_STOP] */
-    int32_t fast;     /* 1: prompts may be rounded to bf16 for speed, on AMX or AVX512-BF16: not bit-exact [0] */
+    int32_t fast;     /* 1: prompts may be rounded for speed, where the processor has a unit for it: not bit-exact [0] */
     int32_t reserved; /* 0 */
     const smolrun_cancel_token *cancel; /* what ends whatever the session does, with SMOLRUN_CANCELLED, before its next
                                            pass of at most 256 tokens; it keeps those of the passes before [NULL] */

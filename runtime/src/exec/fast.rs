@@ -1,11 +1,12 @@
-//! What a fast session gives up exact bits for: prompts with activations rounded to bf16, and quantized weights, too.
+//! What a fast session gives up exact bits for: prompts with activations rounded to bf16, and quantized weights with them, or
+//! to 8 bits.
 
 use std::fmt;
 
 use super::scratch::Buffer;
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::kernels::{Bf16Unit, Elements, Kernels, Tile, tiles};
+use crate::kernels::{Bf16Unit, Elements, Kernels, QuantizedUnit, Tile, tiles};
 
 /// Fewest rows that are worth rounding for: fewer take hardly longer than reading the weights does.
 pub(crate) const FEWEST_ROWS: usize = 32;
@@ -16,12 +17,14 @@ pub(crate) const FEWEST_ROWS: usize = 32;
 pub enum Fast {
     /// It was not asked for: everything is exact.
     Off,
-    /// Prompts run on this unit: `amx`, `avx512bf16`, or `scalar`, which imitates the latter without being fast.
+    /// Prompts run on this unit. With bf16 weights: `amx`, `avx512bf16`, or `scalar`, which imitates the latter without
+    /// being fast. With quantized ones: `amx`, or `int8`, whose bits are the same on every processor. Of a blob with both,
+    /// where they differ: both names, such as `avx512bf16+int8`.
     On(&'static str),
-    /// Everything is exact, because the instruction set has no unit for products of bf16.
+    /// Everything is exact, because the instruction set has no unit for the blob's matrices.
     NoUnit,
-    /// Everything is exact, because no matrix of the blob's layers is bf16, or quantized where there is AMX.
-    NoBf16,
+    /// Everything is exact, because no matrix of the blob's layers is bf16 or quantized.
+    NothingToRound,
 }
 
 impl Fast {
@@ -38,56 +41,73 @@ impl fmt::Display for Fast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fast::Off => f.write_str("exact"),
-            Fast::On(unit) => write!(f, "prompts rounded to bf16 on {unit}, not bit-exact"),
-            Fast::NoUnit => {
-                f.write_str("exact, because the processor has, or may use, neither AMX nor AVX512-BF16")
-            }
-            Fast::NoBf16 => {
-                f.write_str("exact, because the blob's matrices are neither bf16 nor, with AMX, quantized")
+            Fast::On(unit) => write!(f, "prompts rounded for {unit}, not bit-exact"),
+            Fast::NoUnit => f.write_str(
+                "exact, because the processor has, or may use, no unit for it: AMX, AVX512-BF16 for bf16 matrices, \
+                 AVX512-VNNI for quantized ones",
+            ),
+            Fast::NothingToRound => {
+                f.write_str("exact, because the blob's matrices are neither bf16 nor quantized")
             }
         }
     }
 }
 
-/// A unit for products of bf16, and room for the activations of one.
+/// The units that a fast session's products run on, and room for the activations of one.
 pub(crate) struct Rounding {
-    pub unit: Bf16Unit,
-    /// Whether the instruction set multiplies rounded activations with quantized weights, too.
-    with_quantized: bool,
+    bf16: Option<Bf16Unit>,
+    quantized: Option<QuantizedUnit>,
     pub tiles: Buffer<Tile>,
+}
+
+/// What activations are rounded to for a matrix.
+#[derive(Clone, Copy)]
+pub(crate) enum RoundTo {
+    /// To bf16, in tiles.
+    Bf16(Bf16Unit),
+    /// To 8 bits, in blocks.
+    Bytes,
 }
 
 impl Rounding {
     /// For a session that was asked to be fast, over layers with matrices of these dtypes; else what it is instead.
     pub(crate) fn new(
-        mut dtypes: impl Iterator<Item = Dtype>,
+        dtypes: impl Iterator<Item = Dtype> + Clone,
         kernels: Kernels,
     ) -> std::result::Result<Rounding, Fast> {
-        let with_quantized = kernels.rounds_for_quantized();
-        let is_possible =
-            dtypes.any(|dtype| dtype == Dtype::Bf16 || with_quantized && dtype.code_bits().is_some());
-        match kernels.bf16_units().pop() {
-            _ if !is_possible => Err(Fast::NoBf16),
-            None => Err(Fast::NoUnit),
-            Some(unit) => Ok(Rounding { unit, with_quantized, tiles: Buffer::default() }),
+        let has_bf16 = dtypes.clone().any(|dtype| dtype == Dtype::Bf16);
+        let has_quantized = dtypes.clone().any(|dtype| dtype.code_bits().is_some());
+        let bf16 = if has_bf16 { kernels.bf16_units().pop() } else { None };
+        let quantized = if has_quantized { kernels.quantized_unit() } else { None };
+        match (bf16, quantized) {
+            (None, None) if has_bf16 || has_quantized => Err(Fast::NoUnit),
+            (None, None) => Err(Fast::NothingToRound),
+            _ => Ok(Rounding { bf16, quantized, tiles: Buffer::default() }),
         }
     }
 
-    /// Whether activations are rounded for such weights.
-    pub(crate) fn rounds_for(&self, weights: Elements<'_>) -> bool {
-        match weights {
-            Elements::Bf16(_) => true,
-            Elements::Quantized(_) => self.with_quantized,
-            _ => false,
+    /// What activations of a product with such weights are rounded to, if they are.
+    pub(crate) fn of(&self, weights: Elements<'_>) -> Option<RoundTo> {
+        match (weights, self.quantized) {
+            (Elements::Bf16(_), _) => self.bf16.map(RoundTo::Bf16),
+            (Elements::Quantized(_), Some(QuantizedUnit::Tiles(unit))) => Some(RoundTo::Bf16(unit)),
+            (Elements::Quantized(_), Some(QuantizedUnit::Bytes)) => Some(RoundTo::Bytes),
+            _ => None,
         }
     }
 
     pub(crate) fn name(&self) -> Fast {
-        Fast::On(self.unit.name())
+        Fast::On(match (self.bf16, self.quantized) {
+            (bf16, Some(QuantizedUnit::Tiles(unit))) => bf16.unwrap_or(unit).name(),
+            (None, _) => "int8",
+            (Some(unit), None) => unit.name(),
+            (Some(unit), Some(QuantizedUnit::Bytes)) => unit.name_with_int8(),
+        })
     }
 
     /// Makes room for `rows` rows of so many inputs.
     pub(crate) fn resize(&mut self, inputs: usize, rows: usize) -> Result<()> {
-        self.tiles.resize(tiles(inputs, rows))
+        let tiles_are_used = self.bf16.is_some() || matches!(self.quantized, Some(QuantizedUnit::Tiles(_)));
+        self.tiles.resize(if tiles_are_used { tiles(inputs, rows) } else { 0 })
     }
 }

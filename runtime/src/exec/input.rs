@@ -1,14 +1,14 @@
 //! What becomes of activations before a product: nothing, or what the matrix's dtype asks for.
 
 use super::context::{ExecContext, QuantizedActivations};
-use super::fast;
+use super::fast::{self, RoundTo};
 use super::pool::Pool;
 use crate::error::Result;
 use crate::format::Config;
 use crate::kernels::{
-    ActivationBlock, ActivationTile, Bf16Unit, Elements, Kernels, MatmulBf16, MatmulQuantized, MatmulRounded,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, RoundToBf16, Tile, activation_blocks,
-    activation_tiles, tiles, tiles_of_row,
+    ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, Elements, Kernels, MatmulBf16,
+    MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, RoundToBf16, Tile,
+    activation_blocks, activation_tiles, tiles, tiles_of_row,
 };
 
 /// The activations of a product of `rows` rows.
@@ -25,8 +25,8 @@ enum Form<'a> {
     Floats(&'a [f32]),
     /// Rounded to bf16, for many rows and bf16 or quantized weights where that was asked for.
     Bf16(Bf16Unit, &'a [Tile]),
-    /// Quantized, for quantized weights: `[blocks][rows]`.
-    Quantized(&'a [ActivationBlock]),
+    /// Quantized to so many bits, for quantized weights: `[blocks][rows]`.
+    Quantized(ActivationBits, &'a [ActivationBlock]),
     /// The same for many rows, where the set takes tiles: `[rows/16, rounded up][blocks]`.
     QuantizedTiles(&'a [ActivationTile]),
 }
@@ -59,16 +59,18 @@ impl ExecContext {
         let (rounds, tasks) = (self.rounds(rows), self.tasks(x.len()));
         let ExecContext { kernels, pool, rounding, quantized } = self;
         let kernels = *kernels;
+        let round_to = rounding.as_ref().filter(|_| rounds).and_then(|rounding| rounding.of(w.data));
         let form = match (w.data, rounding, quantized) {
-            (_, Some(rounding), _) if rounds && rounding.rounds_for(w.data) => {
-                let (unit, to) = (rounding.unit, &mut rounding.tiles[..tiles(w.inputs, rows)]);
+            (_, Some(rounding), _) if let Some(RoundTo::Bf16(unit)) = round_to => {
+                let to = &mut rounding.tiles[..tiles(w.inputs, rows)];
                 pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
                     unit.round(RoundToBf16 { x, inputs: w.inputs, rows, first, tiles: to });
                 });
                 Form::Bf16(unit, to)
             }
             (Elements::Quantized(_), _, Some(quantized)) => {
-                quantized.quantize(kernels, pool, w.inputs, x, rows, tasks)
+                let bits = if round_to.is_some() { ActivationBits::Eight } else { ActivationBits::Twelve };
+                quantized.quantize(kernels, pool, [w.inputs, rows], x, bits, tasks)
             }
             _ => Form::Floats(x),
         };
@@ -85,14 +87,14 @@ impl QuantizedActivations {
         self.blocks.resize(activation_blocks(inputs, rows.min(fewest - 1)))
     }
 
-    /// Quantizes the activations `x`, in tiles where the set takes them.
+    /// Quantizes the activations `x` to so many bits, or to twelve in tiles where the set takes them.
     fn quantize(
         &mut self,
         kernels: Kernels,
         pool: &mut Pool,
-        inputs: usize,
+        [inputs, rows]: [usize; 2],
         x: &[f32],
-        rows: usize,
+        bits: ActivationBits,
         tasks: usize,
     ) -> Form<'_> {
         if rows >= kernels.fewest_tile_rows() {
@@ -104,9 +106,9 @@ impl QuantizedActivations {
         } else {
             let to = &mut self.blocks[..activation_blocks(inputs, rows)];
             pool.split(to, rows, tasks, |first, to| {
-                kernels.run(QuantizeBlocks { x, rows, first, blocks: to });
+                kernels.run(QuantizeBlocks { x, rows, first, bits, blocks: to });
             });
-            Form::Quantized(to)
+            Form::Quantized(bits, to)
         }
     }
 }
@@ -120,7 +122,9 @@ impl Input<'_> {
             (Form::Bf16(_, x), Elements::Quantized(w)) => {
                 kernels.matmul_rounded(MatmulRounded { w, x, rows, y });
             }
-            (Form::Quantized(x), Elements::Quantized(w)) => kernels.run(MatmulQuantized { w, x, rows, y }),
+            (Form::Quantized(bits, x), Elements::Quantized(w)) => {
+                kernels.run(MatmulQuantized { w, x, bits, rows, y });
+            }
             (Form::QuantizedTiles(x), Elements::Quantized(w)) => {
                 kernels.matmul_tiles(MatmulTiles { w, x, rows, y });
             }

@@ -37,12 +37,14 @@ pub struct SessionOptions {
     /// The sequence keeps the tokens of the passes before it, and can go on once the handle is
     /// [reset](CancelToken::reset). A generation has another one, which ends it without an error.
     pub cancel: CancelToken,
-    /// Whether prompts may run faster, with activations rounded to bf16, on AMX or AVX512-BF16: **not bit-exact**. By
-    /// default everything is exact.
+    /// Whether prompts may run faster, with activations that are rounded more, on a unit of the processor: **not
+    /// bit-exact**. By default everything is exact.
     ///
-    /// It needs a blob with bf16 matrices. [`Session::fast`] says what came of it. Where the layers run over 32 tokens
-    /// or more at once, the inputs of a matrix are rounded to 8 significant bits. Each output then moves by at most
-    /// (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. Everything else stays exact: attention,
+    /// Bf16 matrices need AMX or AVX512-BF16, quantized ones AMX or AVX512-VNNI. [`Session::fast`] says what came of it.
+    /// Where the layers run over 32 tokens or more at once, the inputs of a bf16 matrix are rounded to 8 significant
+    /// bits. Each output then moves by at most (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. With
+    /// AMX, quantized matrices are rounded so, too, and the bound is twice that. With AVX512-VNNI, their inputs are
+    /// rounded to 8 bits instead of 12: by at most 1/254 of the largest of 32. Everything else stays exact: attention,
     /// logits, and the layers over fewer tokens, and so generation.
     ///
     /// The result is the same for any number of threads. It depends on the unit and on how a prompt is split, because a

@@ -18,6 +18,16 @@ pub(crate) enum Bf16Unit {
     Amx(Amx, Avx512Bf16),
 }
 
+/// What multiplies quantized weights with activations that may be rounded more than exact products have them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QuantizedUnit {
+    /// Activations of 8 bits: see [`super::ActivationBits`].
+    Bytes,
+    /// Weights and activations rounded to bf16, in tiles, on this unit: [`super::Kernels::matmul_rounded`].
+    #[allow(dead_code)] // some processors have no tiles
+    Tiles(Bf16Unit),
+}
+
 impl Bf16Unit {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -26,6 +36,17 @@ impl Bf16Unit {
             Bf16Unit::Avx512Bf16(_) => "avx512bf16",
             #[cfg(target_arch = "x86_64")]
             Bf16Unit::Amx(..) => "amx",
+        }
+    }
+
+    /// Of this unit for bf16 matrices and [`QuantizedUnit::Bytes`] for quantized ones.
+    pub(crate) fn name_with_int8(self) -> &'static str {
+        match self {
+            Bf16Unit::Scalar => "scalar+int8",
+            #[cfg(target_arch = "x86_64")]
+            Bf16Unit::Avx512Bf16(_) => "avx512bf16+int8",
+            #[cfg(target_arch = "x86_64")]
+            Bf16Unit::Amx(..) => "amx+int8",
         }
     }
 

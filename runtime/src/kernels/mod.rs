@@ -31,7 +31,7 @@ mod simd;
 mod tests;
 mod tiles;
 
-pub(crate) use self::bf16_unit::Bf16Unit;
+pub(crate) use self::bf16_unit::{Bf16Unit, QuantizedUnit};
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
@@ -47,7 +47,7 @@ pub(crate) use self::ops::{
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
-pub(crate) use self::quantized::{ActivationBlock, Quantized, activation_blocks};
+pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
 use self::simd::{Op, RunOn, prefetch};
 pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
@@ -240,9 +240,18 @@ impl Kernels {
         }
     }
 
-    /// Whether [`Kernels::matmul_rounded`] may be called.
-    pub(crate) fn rounds_for_quantized(self) -> bool {
-        self.fewest_tile_rows() < usize::MAX
+    /// What multiplies rounded activations with quantized weights faster than exact ones, if anything does; the scalar set
+    /// imitates it.
+    pub(crate) fn quantized_unit(self) -> Option<QuantizedUnit> {
+        match self.0 {
+            Set::Scalar => Some(QuantizedUnit::Bytes),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(_) => Some(QuantizedUnit::Bytes),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(_) => self.bf16_units().pop().map(QuantizedUnit::Tiles),
+            #[allow(unreachable_patterns)] // some processors have no other set
+            _ => None,
+        }
     }
 
     /// Runs an operation that only the sets with tiles have.

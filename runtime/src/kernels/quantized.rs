@@ -36,11 +36,31 @@ pub(crate) struct QuantizedPanel<'a> {
     pub codes: &'a [Group],
 }
 
+/// How many bits activations are rounded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ActivationBits {
+    /// At most ±127: less exact, and half as many products of bytes.
+    Eight,
+    /// At most ±2047: what products with quantized weights are made of, unless they may be less exact.
+    Twelve,
+}
+
+impl ActivationBits {
+    /// The largest rounded activation.
+    #[inline(always)]
+    pub(crate) const fn largest(self) -> f32 {
+        match self {
+            ActivationBits::Eight => 127.0,
+            ActivationBits::Twelve => 2047.0,
+        }
+    }
+}
+
 /// The activations of a block of inputs, quantized, for the set that did so.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct ActivationBlock {
-    /// At most ±2047, in the set's [`Encoding`]: two halves for each four inputs, where [`Encoding::place`] says.
+    /// The numbers in the set's [`Encoding`]: two halves for each four inputs, where [`Encoding::place`] says.
     pub(crate) halves: [i32; 2 * GROUPS],
     /// What all of them add up to, negative; zero where no set needs it.
     pub(crate) minus_sum: i32,
@@ -135,7 +155,7 @@ pub(crate) enum Encoding {
     /// A half is two inputs: an i16 of the first and the third, or of the second and the fourth. Values are shifted up to 16
     /// bits instead of having their signs moved, so that sums are 256 times what they should be.
     I16,
-    /// A half is a part of all four: of each input `x = 128 a + b`, the i8 `a`, or the i8 `b`.
+    /// A half is a part of all four: of each input `x = 128 a + b`, the i8 `a`, or the i8 `b`. Of 8 bits, `a` is 0.
     I8,
 }
 
@@ -160,9 +180,9 @@ impl Encoding {
     }
 
     #[inline(always)]
-    pub(crate) fn encode(self, numbers: [i16; BLOCK]) -> [i32; 2 * GROUPS] {
-        match self {
-            Encoding::I16 => {
+    pub(crate) fn encode(self, numbers: [i16; BLOCK], bits: ActivationBits) -> [i32; 2 * GROUPS] {
+        match (self, bits) {
+            (Encoding::I16, _) => {
                 let mut halves = [[0i16; 2]; 2 * GROUPS];
                 for (halves, &[a, b, c, d]) in
                     halves.as_chunks_mut::<2>().0.iter_mut().zip(numbers.as_chunks().0)
@@ -171,10 +191,10 @@ impl Encoding {
                 }
                 bytemuck::cast(halves)
             }
-            Encoding::I8 => {
+            (Encoding::I8, bits) => {
                 let (mut upper, mut lower) = ([0i8; BLOCK], [0i8; BLOCK]);
                 for i in 0..BLOCK {
-                    let multiple = (numbers[i] + 64) >> 7;
+                    let multiple = if bits == ActivationBits::Eight { 0 } else { (numbers[i] + 64) >> 7 };
                     upper[i] = multiple as i8;
                     lower[i] = (numbers[i] - 128 * multiple) as i8;
                 }

@@ -64,12 +64,23 @@ pub(crate) trait Simd: Copy {
     const REGISTER_TILE: RegisterTile;
     /// Whether many rows find weights of 16 bits widened in memory: where the units that widen are those that multiply.
     const WIDENS: bool;
-    /// Panels that one row reads side by side: several streams keep the memory busy.
+    /// Most panels that one row reads side by side: several streams keep the memory busy.
     const STREAMS: usize;
     /// How many bytes ahead of what is multiplied memory is asked for, where processors foresee too little: less comes
     /// too late, more is thrown out before it is used.
     const READ_AHEAD: usize = 0;
 
+    /// Whether this processor foresees by itself what few rows read: two streams are enough then, and asking for memory is
+    /// in its way.
+    #[inline(always)]
+    fn foresees(self) -> bool {
+        false
+    }
+    /// Panels that one row reads side by side on this processor.
+    #[inline(always)]
+    fn streams(self) -> usize {
+        if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
+    }
     /// Starts to fetch what lies [`Simd::READ_AHEAD`] bytes behind `from`.
     #[inline(always)]
     fn read_ahead<T>(self, from: &T) {
@@ -143,6 +154,11 @@ pub(crate) trait Integers: Bytes {
     fn sums(self, x: &ActivationBlock) -> Self::Sums;
     /// `sums` and the products of a half.
     fn add_products(self, sums: Self::Sums, factors: Self::Factors, x: i32, half: usize) -> Self::Sums;
+    /// `sums` of products of first halves, to add those of second halves to: where that makes one sum of two.
+    #[inline(always)]
+    fn second_half(self, sums: Self::Sums) -> Self::Sums {
+        sums
+    }
     /// Puts a part's sums where they belong. Exact for sums below 2^24 times a power of two.
     fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
 }

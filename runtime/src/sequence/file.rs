@@ -177,7 +177,7 @@ impl Sequence {
                 "a fast session rounded its keys and values, and this one is exact".to_owned(),
             ),
             (
-                rounded == 0 || owner.fast != Fast::NoBf16,
+                rounded == 0 || owner.fast != Fast::NothingToRound,
                 "a fast session rounded its keys and values, and here is no matrix to do that with"
                     .to_owned(),
             ),

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::vendor::foresees;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
@@ -9,14 +10,16 @@ use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx2(());
+pub(in crate::kernels) struct Avx2 {
+    foresees: bool,
+}
 
 impl Avx2 {
     pub(in crate::kernels) fn detect() -> Option<Avx2> {
         let has_all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        has_all.then_some(Avx2(()))
+        has_all.then(|| Avx2 { foresees: foresees() })
     }
 }
 
@@ -32,6 +35,11 @@ impl Simd for Avx2 {
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;
+
+    #[inline(always)]
+    fn foresees(self) -> bool {
+        self.foresees
+    }
 
     #[inline(always)]
     fn zero(self) -> [__m256; 2] {

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::vendor::foresees;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
@@ -10,7 +11,9 @@ use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
 /// four bytes, which multiply two parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx512<const VNNI: bool>(());
+pub(in crate::kernels) struct Avx512<const VNNI: bool> {
+    foresees: bool,
+}
 
 impl Avx512<false> {
     pub(in crate::kernels) fn detect() -> Option<Self> {
@@ -19,19 +22,19 @@ impl Avx512<false> {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        has_all.then_some(Avx512(()))
+        has_all.then(|| Avx512 { foresees: foresees() })
     }
 }
 
 impl Avx512<true> {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Avx512(()) = Avx512::<false>::detect()?;
-        is_x86_feature_detected!("avx512vnni").then_some(Avx512(()))
+        let Avx512 { foresees } = Avx512::<false>::detect()?;
+        is_x86_feature_detected!("avx512vnni").then_some(Avx512 { foresees })
     }
 
     /// The same without VNNI.
     pub(in crate::kernels) fn plain(self) -> Avx512<false> {
-        Avx512(())
+        Avx512 { foresees: self.foresees }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
@@ -104,6 +107,11 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;
+
+    #[inline(always)]
+    fn foresees(self) -> bool {
+        self.foresees
+    }
 
     #[inline(always)]
     fn zero(self) -> __m512 {
@@ -327,6 +335,12 @@ impl Integers for Avx512<true> {
         // SAFETY: see above.
         sums[half] = unsafe { _mm512_dpbusd_epi32(sums[half], values, _mm512_set1_epi32(x)) };
         sums
+    }
+
+    #[inline(always)]
+    fn second_half(self, [first, second]: [__m512i; 2]) -> [__m512i; 2] {
+        // SAFETY: see above.
+        unsafe { [_mm512_setzero_si512(), _mm512_add_epi32(_mm512_slli_epi32::<7>(first), second)] }
     }
 
     #[inline(always)]

@@ -15,3 +15,5 @@ pub(super) mod neon;
 pub(super) mod scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 pub(super) mod simd128;
+#[cfg(target_arch = "x86_64")]
+mod vendor;

@@ -3,7 +3,9 @@
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
-use crate::kernels::ops::{Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read};
+use crate::kernels::ops::{
+    Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, ScaleLanes, ScaleRows,
+};
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::simd::{PlainOp, RunOn};
@@ -42,6 +44,27 @@ impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
     }
 }
 
+impl RunOn<Scalar> for ScaleRows<'_> {
+    fn run_on(self, _: Scalar) {
+        let ScaleRows { x, scales, weight, y } = self;
+        let (rows, x) = (scales.len(), x.as_chunks::<LANES>().0);
+        for (i, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                let weight = weight.get(i / rows * LANES + lane).unwrap_or(&0.0);
+                y[lane] = x[i][lane] * scales[i % rows] * weight;
+            }
+        }
+    }
+}
+
+impl RunOn<Scalar> for ScaleLanes<'_> {
+    fn run_on(self, _: Scalar) {
+        for (i, x) in self.x.iter_mut().enumerate() {
+            *x *= self.scales[i / (self.rows * LANES) * LANES + i % LANES];
+        }
+    }
+}
+
 impl RunOn<Scalar> for Read<'_> {
     fn run_on(self, _: Scalar) {
         for lanes in self.data.as_chunks::<LANES>().0 {
@@ -66,7 +89,7 @@ impl RunOn<Scalar> for QuantizeBlocks<'_> {
 
 impl RunOn<Scalar> for MatmulQuantized<'_> {
     fn run_on(self, _: Scalar) {
-        let MatmulQuantized { w, x, rows, y } = self;
+        let MatmulQuantized { w, x, rows, y, .. } = self;
         for (index, y) in y.chunks_exact_mut(rows * LANES).enumerate() {
             let panel = w.panel(index);
             y.fill(0.0);

@@ -1,12 +1,12 @@
-//! The one definition of every operation that is not a matrix product, in plain Rust over 16 lanes. Each instruction set
-//! compiles these bodies for itself, so the compiler chooses the instructions and IEEE 754 fixes the bits.
+//! The one definition of every operation that is not a matrix product, over 16 lanes and in plain Rust, but for two. Each
+//! instruction set compiles these bodies for itself, so the compiler chooses the instructions and IEEE 754 fixes the bits.
 
 use std::hint::black_box;
 use std::ops::Range;
 
 use crate::kernels::LANES;
 use crate::kernels::multiply_add::multiply_add;
-use crate::kernels::simd::PlainOp;
+use crate::kernels::simd::{Integers, Op, PlainOp};
 
 type Lanes = [f32; LANES];
 
@@ -108,20 +108,22 @@ pub(crate) struct ScaleRows<'a> {
     pub y: &'a mut [f32],
 }
 
-impl PlainOp for ScaleRows<'_> {
+// With the set's own operations, as `ScaleLanes`: of plain loops over rows and lanes LLVM makes one over rows, which gathers
+// and scatters lane by lane.
+impl Op for ScaleRows<'_> {
     #[inline(always)]
-    fn compute(self) {
+    fn run<S: Integers>(self, simd: S) {
         let ScaleRows { x, scales, weight, y } = self;
-        let panel = scales.len();
-        let (x, y) = (x.as_chunks::<LANES>().0, y.as_chunks_mut::<LANES>().0);
-        let panels = x.chunks_exact(panel).zip(y.chunks_exact_mut(panel));
+        let rows = scales.len();
+        let (x, y) = (x.as_chunks().0, y.as_chunks_mut().0);
+        let panels = x.chunks_exact(rows).zip(y.chunks_exact_mut(rows));
         for ((x, y), weight) in panels.zip(weight.chunks(LANES)) {
             let mut lanes = [0.0; LANES]; // so that features past the last become zero
             lanes[..weight.len()].copy_from_slice(weight);
-            for ((x, y), scale) in x.iter().zip(y).zip(scales) {
-                for lane in 0..LANES {
-                    y[lane] = x[lane] * scale * lanes[lane];
-                }
+            let weight = simd.load(&lanes);
+            for ((x, y), &scale) in x.iter().zip(y).zip(scales) {
+                let scaled = simd.mul(simd.load(x), simd.load(&[scale; LANES]));
+                simd.store(simd.mul(scaled, weight), y);
             }
         }
     }
@@ -136,16 +138,15 @@ pub(crate) struct ScaleLanes<'a> {
     pub scales: &'a [f32],
 }
 
-impl PlainOp for ScaleLanes<'_> {
+impl Op for ScaleLanes<'_> {
     #[inline(always)]
-    fn compute(self) {
+    fn run<S: Integers>(self, simd: S) {
         let ScaleLanes { x, rows, scales } = self;
-        let scales = scales.as_chunks::<LANES>().0;
+        let scales = scales.as_chunks().0;
         for (x, scales) in x.chunks_exact_mut(rows * LANES).zip(scales) {
-            for x in x.as_chunks_mut::<LANES>().0 {
-                for lane in 0..LANES {
-                    x[lane] *= scales[lane];
-                }
+            let scales = simd.load(scales);
+            for x in x.as_chunks_mut().0 {
+                simd.store(simd.mul(simd.load(x), scales), x);
             }
         }
     }

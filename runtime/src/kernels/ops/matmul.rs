@@ -63,7 +63,7 @@ impl<S: Simd> FloatProduct<'_, S> {
     #[inline(always)]
     fn one_row<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
         let mut done = 0;
-        if S::STREAMS >= 4 {
+        if S::STREAMS >= 4 && self.simd.streams() >= 4 {
             done += self.streams::<E, 4>(w, y);
         }
         if S::STREAMS >= 2 {
@@ -217,7 +217,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
             let panels = panels.map(|panel| &panel[step * LANES / E::INPUTS..][..LANES / E::INPUTS]);
-            if rows == R {
+            if rows == R && (P == 4 || !simd.foresees()) {
                 // Weights that are used once are waited for.
                 panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
             }

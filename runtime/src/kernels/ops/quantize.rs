@@ -1,14 +1,15 @@
 //! Activations quantized for products with quantized matrices: see [`crate::kernels::quantized`].
 
+use std::hint::black_box;
+
 use crate::format::BLOCK;
 use crate::kernels::LANES;
-use crate::kernels::quantized::{ActivationBlock, Encoding};
+use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
 use crate::kernels::simd::{Integers, Op, PlainOp};
 use crate::kernels::tiles::{ActivationTile, TILE_ROWS};
 
-/// The largest rounded activation. A block's sum of products, at most 32 · 128 · 2047, then is exact in f32, and 256 times it
-/// in i32.
-const LARGEST: f32 = 2047.0;
+// A block's sum of products, at most 32 · 128 · 2047, is exact in f32, and 256 times it in i32.
+const _: () = assert!(256.0 * 32.0 * 128.0 * ActivationBits::Twelve.largest() < 2_147_483_648.0);
 /// Below this all activations of a block are taken for zero, so that no quotient overflows.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
@@ -19,6 +20,7 @@ pub(crate) struct QuantizeBlocks<'a> {
     pub x: &'a [f32],
     pub rows: usize,
     pub first: usize,
+    pub bits: ActivationBits,
     /// `[inputs/32, rounded up][rows]`
     pub blocks: &'a mut [ActivationBlock],
 }
@@ -33,35 +35,53 @@ impl Op for QuantizeBlocks<'_> {
 impl QuantizeBlocks<'_> {
     #[inline(always)]
     pub(in crate::kernels) fn encode(self, encoding: Encoding) {
-        let QuantizeBlocks { x, rows, first, blocks } = self;
+        match self.bits {
+            ActivationBits::Eight => self.round(encoding, ActivationBits::Eight),
+            ActivationBits::Twelve => self.round(encoding, ActivationBits::Twelve),
+        }
+    }
+
+    #[inline(always)]
+    fn round(self, encoding: Encoding, bits: ActivationBits) {
+        let QuantizeBlocks { x, rows, first, blocks, .. } = self;
         let x: &[[f32; LANES]] = x.as_chunks().0;
         for (i, block) in blocks.iter_mut().enumerate() {
             let (index, row) = (first + i / rows, i % rows);
             let lanes = |panel: usize| x.get(panel * rows + row).copied().unwrap_or([0.0; LANES]);
-            *block = ActivationBlock::new(encoding, [lanes(2 * index), lanes(2 * index + 1)]);
+            *block = ActivationBlock::new(encoding, bits, [lanes(2 * index), lanes(2 * index + 1)]);
         }
     }
 }
 
 impl ActivationBlock {
     #[inline(always)]
-    fn new(encoding: Encoding, x: [[f32; LANES]; 2]) -> ActivationBlock {
-        let (numbers, scale) = numbers(x);
+    fn new(encoding: Encoding, bits: ActivationBits, x: [[f32; LANES]; 2]) -> ActivationBlock {
+        let (numbers, scale) = numbers(x, bits);
         let minus_sum = match encoding {
             Encoding::I16 => 0,
-            Encoding::I8 => numbers.iter().map(|number| -i32::from(*number)).sum(),
+            Encoding::I8 => minus_sum(&numbers),
         };
         ActivationBlock {
-            halves: encoding.encode(numbers),
+            halves: encoding.encode(numbers, bits),
             minus_sum,
             scale: scale / encoding.factor() as f32,
         }
     }
 }
 
-/// Activations of a block as whole numbers of at most ±2047, and what they are multiples of.
+/// What all numbers add up to, negative. Half of it in `black_box`, else LLVM takes numbers out of registers one by one.
 #[inline(always)]
-fn numbers(x: [[f32; LANES]; 2]) -> ([i16; BLOCK], f32) {
+fn minus_sum(numbers: &[i16; BLOCK]) -> i32 {
+    let mut sums = [0; LANES];
+    for lane in 0..LANES {
+        sums[lane] = i32::from(numbers[lane]) + i32::from(numbers[LANES + lane]);
+    }
+    -black_box(sums).iter().sum::<i32>()
+}
+
+/// Activations of a block as whole numbers of so many bits, and what they are multiples of.
+#[inline(always)]
+fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], f32) {
     let mut largest = 0;
     for lane in 0..LANES {
         // Without their signs, larger numbers have larger bits, NaN the largest.
@@ -70,8 +90,8 @@ fn numbers(x: [[f32; LANES]; 2]) -> ([i16; BLOCK], f32) {
     }
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
-    let scale = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
-    let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { LARGEST / largest } else { 0.0 };
+    let scale = if largest.is_finite() { largest / bits.largest() } else { f32::NAN };
+    let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { bits.largest() / largest } else { 0.0 };
     let x = x.as_flattened();
     let mut numbers = [0i16; BLOCK];
     for i in 0..BLOCK {
@@ -107,7 +127,8 @@ impl PlainOp for QuantizeTiles<'_> {
                     true => x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]),
                     false => [0.0; LANES],
                 };
-                let (numbers, scale) = numbers([lanes(2 * block), lanes(2 * block + 1)]);
+                let x = [lanes(2 * block), lanes(2 * block + 1)];
+                let (numbers, scale) = numbers(x, ActivationBits::Twelve);
                 let (mut upper, mut lower) = ([0; BLOCK], [0; BLOCK]);
                 for i in 0..BLOCK {
                     let multiple = (numbers[i] + 64) & !127;

@@ -8,10 +8,12 @@ use crate::kernels::half::Bf16Pair;
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::{
-    ActivationBlock, ActivationTile, Elements, MatmulQuantized, MatmulRounded, MatmulTiles, Panels,
-    QuantizeBlocks, QuantizeTiles, Quantized, RoundToBf16, activation_blocks, activation_tiles, tiles,
+    ActivationBits, ActivationBlock, ActivationTile, Elements, MatmulQuantized, MatmulRounded, MatmulTiles,
+    Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedUnit, RoundToBf16, activation_blocks,
+    activation_tiles, tiles,
 };
 
+const BITS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Twelve];
 const DTYPES: [Dtype; 5] = [Dtype::Q8, Dtype::Q6, Dtype::Q5, Dtype::Q4, Dtype::Q3];
 
 /// A section of noise, which is a valid one but for the row scales: these are numbers between 1/256 and 1/128.
@@ -60,35 +62,51 @@ fn element(section: &[u8], dtype: Dtype, inputs: usize, row: usize, column: usiz
     [f64::from(f32::from_bits(row_scale << 16)), f64::from(block_scale), f64::from(value)]
 }
 
-/// The activations of a block as the document rounds them, and what they are multiples of.
-fn rounded(x: [f32; 32]) -> ([f64; 32], f64) {
-    let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    let factor = if largest < 2f32.powi(-100) { 0.0 } else { 2047.0 / largest };
-    (x.map(|x| f64::from((x * factor).round_ties_even())), f64::from(largest / 2047.0))
+/// The activations of a block as the document rounds them, to so many bits, and what they are multiples of.
+fn rounded(x: [f32; 32], bits: ActivationBits) -> ([f64; 32], f64) {
+    let (largest, most) = (x.iter().fold(0f32, |largest, x| largest.max(x.abs())), most(bits));
+    let factor = if largest < 2f32.powi(-100) { 0.0 } else { most / largest };
+    (x.map(|x| f64::from((x * factor).round_ties_even())), f64::from(largest / most))
 }
 
-fn quantize(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<ActivationBlock> {
+fn most(bits: ActivationBits) -> f32 {
+    match bits {
+        ActivationBits::Eight => 127.0,
+        ActivationBits::Twelve => 2047.0,
+    }
+}
+
+fn quantize(
+    set: Kernels,
+    x: &[f32],
+    bits: ActivationBits,
+    inputs: usize,
+    rows: usize,
+) -> Vec<ActivationBlock> {
     let mut blocks = vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
     // In two parts, as two threads do it.
     let (first, second) = blocks.split_at_mut(inputs.div_ceil(32) / 2 * rows);
-    set.run(QuantizeBlocks { x, rows, first: 0, blocks: first });
-    set.run(QuantizeBlocks { x, rows, first: inputs.div_ceil(32) / 2, blocks: second });
+    set.run(QuantizeBlocks { x, rows, first: 0, bits, blocks: first });
+    set.run(QuantizeBlocks { x, rows, first: inputs.div_ceil(32) / 2, bits, blocks: second });
     blocks
 }
 
-/// The product by each of the set's ways: with blocks of activations, and with tiles of them, if it takes any.
+/// The product by each of the set's ways: with blocks of activations, and with tiles of them, if it takes any of so many
+/// bits.
 fn products(
     set: Kernels,
     noise: &mut Noise,
     w: Quantized<'_>,
     x: &[f32],
+    bits: ActivationBits,
     inputs: usize,
     rows: usize,
 ) -> Vec<Vec<f32>> {
     let outputs = w.count() * LANES;
     let mut products = vec![noise.vec(outputs * rows)];
-    set.run(MatmulQuantized { w, x: &quantize(set, x, inputs, rows), rows, y: &mut products[0] });
-    if set.fewest_tile_rows() < usize::MAX {
+    let blocks = quantize(set, x, bits, inputs, rows);
+    set.run(MatmulQuantized { w, x: &blocks, bits, rows, y: &mut products[0] });
+    if bits == ActivationBits::Twelve && set.fewest_tile_rows() < usize::MAX {
         let mut y = noise.vec(outputs * rows);
         set.matmul_tiles(MatmulTiles { w, x: &quantize_tiles(set, x, inputs, rows), rows, y: &mut y });
         products.push(y);
@@ -112,12 +130,12 @@ fn products_are_those_of_the_document() {
         for dtype in DTYPES {
             let section = section(&mut noise, dtype, outputs, inputs);
             let w = Quantized::new(&section, dtype, inputs).unwrap();
-            for rows in ROWS {
+            for (rows, bits) in ROWS.into_iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
                 let x = activations(&mut noise, inputs, rows);
                 let mut exact = Vec::new();
                 for set in Kernels::available() {
-                    for y in products(set, &mut noise, w, &x, inputs, rows) {
-                        assert_product(&section, dtype, [outputs, inputs, rows], &x, &y);
+                    for y in products(set, &mut noise, w, &x, bits, inputs, rows) {
+                        assert_product(&section, dtype, bits, [outputs, inputs, rows], &x, &y);
                         if set.is_exact() {
                             exact.push(y);
                         }
@@ -139,7 +157,14 @@ fn activations(noise: &mut Noise, inputs: usize, rows: usize) -> Vec<f32> {
     x
 }
 
-fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize; 3], x: &[f32], y: &[f32]) {
+fn assert_product(
+    section: &[u8],
+    dtype: Dtype,
+    bits: ActivationBits,
+    [outputs, inputs, rows]: [usize; 3],
+    x: &[f32],
+    y: &[f32],
+) {
     // Some of many: each element costs a sum over all inputs.
     let some = (0..outputs).step_by(outputs.div_ceil(5)).flat_map(|out| (0..rows).map(move |row| (out, row)));
     for (out, row) in some.step_by(rows.div_ceil(3)) {
@@ -147,7 +172,7 @@ fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize;
         for block in 0..inputs.div_ceil(32) {
             let input =
                 |i: usize| if 32 * block + i < inputs { x[at(32 * block + i, row, rows)] } else { 0.0 };
-            let (numbers, unit) = rounded(array::from_fn(input));
+            let (numbers, unit) = rounded(array::from_fn(input), bits);
             for (i, number) in numbers.into_iter().enumerate() {
                 let [row_scale, block_scale, value] = element(section, dtype, inputs, out, 32 * block + i);
                 expected += row_scale * block_scale * value * number * unit;
@@ -157,7 +182,7 @@ fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize;
         let found = f64::from(y[at(out, row, rows)]);
         assert!(
             (found - expected).abs() < 1e-5 * size,
-            "{dtype:?} [{outputs}, {inputs}] x {rows}: {found}, not {expected}"
+            "{dtype:?} [{outputs}, {inputs}] x {rows}, {bits:?} bits: {found}, not {expected}"
         );
     }
 }
@@ -166,8 +191,8 @@ fn assert_product(section: &[u8], dtype: Dtype, [outputs, inputs, rows]: [usize;
 #[test]
 fn products_rounded_to_bf16_are_near() {
     let mut noise = Noise(16);
-    for set in Kernels::available().into_iter().filter(|set| set.rounds_for_quantized()) {
-        let unit = set.bf16_units().pop().unwrap();
+    for set in Kernels::available() {
+        let Some(QuantizedUnit::Tiles(unit)) = set.quantized_unit() else { continue };
         for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
             for (dtype, rows) in DTYPES.into_iter().flat_map(|d| [1, 16, 33, 48].map(|r| (d, r))) {
                 let section = section(&mut noise, dtype, outputs, inputs);
@@ -232,10 +257,10 @@ fn largest_codes_and_activations_overflow_nothing() {
         scales.fill(255);
         scales[QuantizedPanels::ROW_SCALES].as_chunks_mut().0.fill(0x3f80u16.to_le_bytes()); // 1
         let w = Quantized::new(&section, dtype, 64).unwrap();
-        for rows in [1, 2] {
+        for (rows, bits) in [1, 2].into_iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
             for set in Kernels::available() {
                 let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
-                for y in products(set, &mut Noise(14), w, &vec![sign * 3.0; 64 * rows], 64, rows) {
+                for y in products(set, &mut Noise(14), w, &vec![sign * 3.0; 64 * rows], bits, 64, rows) {
                     assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
                 }
             }
@@ -250,19 +275,24 @@ fn zero_tiny_and_broken_activations_are_rounded_alike() {
     x[2].fill(f32::MAX);
     x[3][7] = f32::NAN;
     x[4][30] = f32::NEG_INFINITY;
-    x[5] = array::from_fn(|i| (i as f32 - 15.5) / 2047.0 * 31.0); // halves of steps, where ties go to even
-    for encoding in [Encoding::I16, Encoding::I8] {
+    for (encoding, bits) in [Encoding::I16, Encoding::I8].into_iter().flat_map(|e| BITS.map(|b| (e, b))) {
+        x[5] = array::from_fn(|i| (i as f32 - 15.5) / most(bits) * 31.0); // halves of steps, where ties go to even
         let mut blocks = [<ActivationBlock as bytemuck::Zeroable>::zeroed(); 6];
-        QuantizeBlocks { x: x.as_flattened(), rows: 1, first: 0, blocks: &mut blocks }.encode(encoding);
+        QuantizeBlocks { x: x.as_flattened(), rows: 1, first: 0, bits, blocks: &mut blocks }.encode(encoding);
         let numbers = |i: usize| blocks[i].in_order(encoding).collect::<Vec<_>>();
         assert!(numbers(0) == [0; 32] && numbers(1) == [0; 32]);
-        assert!(numbers(2) == [2047; 32] && blocks[2].scale.is_finite());
+        assert!(numbers(2) == [most(bits) as i16; 32] && blocks[2].scale.is_finite());
         assert!([3, 4].iter().all(|&i| numbers(i) == [0; 32] && blocks[i].scale.is_nan()));
-        let (expected, unit) = rounded(x[5]);
+        let (expected, unit) = rounded(x[5], bits);
         assert!(numbers(5).iter().zip(expected).all(|(found, expected)| f64::from(*found) == expected));
         assert_eq!(f64::from(blocks[5].scale) * f64::from(encoding.factor()), unit);
         let sum = |x: &ActivationBlock| x.in_order(encoding).map(i32::from).sum::<i32>();
         assert!(encoding == Encoding::I16 || blocks.iter().all(|x| sum(x) == -x.minus_sum));
+        let upper = |x: &ActivationBlock| x.halves[..8] != [0; 8];
+        assert_eq!(
+            encoding == Encoding::I8 && blocks.iter().any(upper),
+            (encoding, bits) == (Encoding::I8, ActivationBits::Twelve)
+        );
     }
 }
 
@@ -275,7 +305,8 @@ fn tiles_hold_the_numbers_of_blocks() {
         x[at(inputs - 1, rows - 1, rows)] = f32::NAN;
         let mut blocks =
             vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
-        QuantizeBlocks { x: &x, rows, first: 0, blocks: &mut blocks }.encode(Encoding::I8);
+        let bits = ActivationBits::Twelve;
+        QuantizeBlocks { x: &x, rows, first: 0, bits, blocks: &mut blocks }.encode(Encoding::I8);
         let tiles = quantize_tiles(Kernels::detect(), &x, inputs, rows);
         let of_row = activation_tiles(inputs, 1);
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
@@ -295,13 +326,14 @@ fn tiles_hold_the_numbers_of_blocks() {
 #[test]
 fn sets_round_as_plain_rust_does() {
     let mut noise = Noise(13);
-    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| [1, 2, 5].map(|r| (i, r))) {
+    let sizes = INPUTS.into_iter().flat_map(|i| [1, 2, 5].map(|r| (i, r)));
+    for ((inputs, rows), bits) in sizes.flat_map(|size| BITS.map(|bits| (size, bits))) {
         let x = activations(&mut noise, inputs, rows);
-        let of = |set| quantize(set, &x, inputs, rows);
+        let of = |set| quantize(set, &x, bits, inputs, rows);
         let plain = |encoding| {
             let mut blocks =
                 vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
-            QuantizeBlocks { x: &x, rows, first: 0, blocks: &mut blocks }.encode(encoding);
+            QuantizeBlocks { x: &x, rows, first: 0, bits, blocks: &mut blocks }.encode(encoding);
             blocks
         };
         for set in Kernels::available() {

@@ -2,10 +2,13 @@
 //! a block of inputs, blocks are added in f32, see [`crate::kernels::quantized`].
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use crate::format::Dtype;
 use crate::kernels::LANES;
-use crate::kernels::quantized::{ActivationBlock, GROUPS, Group, Quantized, QuantizedPanel};
+use crate::kernels::quantized::{
+    ActivationBits, ActivationBlock, Encoding, GROUPS, Group, Quantized, QuantizedPanel,
+};
 use crate::kernels::simd::{Bytes, Integers, Op, unrolled};
 use crate::kernels::tiles::{ActivationTile, Tile};
 
@@ -36,6 +39,8 @@ pub(crate) struct MatmulQuantized<'a> {
     pub w: Quantized<'a>,
     /// `[blocks][rows]`
     pub x: &'a [ActivationBlock],
+    /// Of `x`.
+    pub bits: ActivationBits,
     pub rows: usize,
     /// `[panels][rows][16]`
     pub y: &'a mut [f32],
@@ -50,7 +55,7 @@ impl Op for MatmulQuantized<'_> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let MatmulQuantized { w, x, rows, y } = self;
+        let MatmulQuantized { w, x, bits, rows, y } = self;
         let y = y.as_chunks_mut().0;
         if rows == 1 {
             let product = QuantizedProduct::new(simd.one_row(), w, x, rows);
@@ -58,8 +63,11 @@ impl Op for MatmulQuantized<'_> {
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
         match S::STORED_ROWS {
-            2 if rows > S::ROWS => product.stored_rows::<2>(y),
-            4 if rows > S::ROWS => product.stored_rows::<4>(y),
+            _ if S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight => {
+                product.stored_rows::<6, 2, 1>(y)
+            }
+            2 if rows > S::ROWS => product.stored_rows::<2, 1, 0>(y),
+            4 if rows > S::ROWS => product.stored_rows::<4, 1, 0>(y),
             _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
             _ => {} // one row, see above
         }
@@ -256,7 +264,11 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// its end.
     #[inline(always)]
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        let done = if S::STREAMS >= 4 { self.streams::<C, R, 2, 2>(0, y) } else { 0 };
+        let done = match self.simd.streams() {
+            4 if S::STREAMS >= 4 => self.streams::<C, R, 2, 2>(0, y),
+            2 if S::STREAMS >= 4 => self.streams::<C, R, 1, 2>(0, y),
+            _ => 0,
+        };
         self.streams::<C, R, 1, 1>(done, &mut y[done * R..]);
     }
 
@@ -275,7 +287,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             let mut sums = [[[simd.zero(); W]; R]; P];
             for (block, x) in self.x.as_chunks::<R>().0.iter().enumerate() {
                 unrolled!(p < P of 2 => {
-                    self.read_ahead::<C, W>(&panels[p], block);
+                    if P == 2 || !simd.foresees() {
+                        self.read_ahead::<C, W>(&panels[p], block);
+                    }
                     self.block::<C, R, W>(&panels[p], block, x, &mut sums[p]);
                 });
             }
@@ -309,13 +323,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     fn panel<C: Codes>(&self, index: usize, y: &mut [[f32; LANES]]) {
         let mut first = 0;
         while first < self.rows {
-            // What is left over is not one row, which would take almost as long as three.
-            let rows = match self.rows - first {
-                8 | 10.. if S::ROWS == 8 => 8,
-                6 | 9 if S::ROWS == 8 => 6,
-                4 | 7 if S::ROWS == 8 => 4,
-                rows => rows.min(3),
-            };
+            let rows = tile_rows(self.rows - first, S::ROWS);
             if S::ROWS == 8 {
                 match rows {
                     8 => self.row_tile::<C, 8>(index, first, y),
@@ -341,7 +349,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut sums = [[self.simd.zero()]; R];
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
-            if row == 0 {
+            if row == 0 && (R > 4 || !self.simd.foresees()) {
                 self.read_ahead::<C, 1>(&panels, block);
             }
             self.block::<C, R, 1>(&panels, block, x, &mut sums);
@@ -429,23 +437,30 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         });
     }
 
-    /// Codes are taken apart once for all rows, in memory, and used for at most `R` rows at a time.
+    /// Codes of `P` panels are taken apart once for all rows, in memory, and used for at most `R` rows at a time. Of the
+    /// activations only the halves from `H` on are multiplied.
     #[inline(always)]
-    fn stored_rows<const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        let mut buffer = [[S::NOTHING_STORED; GROUPS]; DEPTH];
-        for (index, y) in y.chunks_exact_mut(self.rows).enumerate() {
-            let panel = self.w.panel(index);
+    fn stored_rows<const R: usize, const P: usize, const H: usize>(&self, y: &mut [[f32; LANES]]) {
+        let mut buffer = [[[S::NOTHING_STORED; GROUPS]; DEPTH]; P];
+        for (first, y) in (0..).step_by(P).zip(y.chunks_mut(P * self.rows)) {
+            let panels = y.len() / self.rows;
             y.fill([0.0; LANES]);
             for start in (0..self.w.blocks()).step_by(DEPTH) {
-                let values = &mut buffer[..DEPTH.min(self.w.blocks() - start)];
-                with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
-                let tiles = self.rows.div_ceil(R);
-                for tile in 0..tiles {
-                    let (first, end) = (self.rows * tile / tiles, self.rows * (tile + 1) / tiles);
-                    self.stored_tile::<R>(&panel, start, values, first, end - first, y);
+                let blocks = start..self.w.blocks().min(start + DEPTH);
+                for (p, values) in buffer.iter_mut().enumerate().take(panels) {
+                    let (panel, values) = (self.w.panel(first + p), &mut values[..blocks.len()]);
+                    with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
+                }
+                if panels == P {
+                    self.stored_tiles::<R, P, H>(first, blocks, &buffer, y);
+                } else if let Some(buffer) = buffer.first_chunk() {
+                    self.stored_tiles::<R, 1, H>(first, blocks, buffer, y);
                 }
             }
-            y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
+            for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
+                let panel = self.w.panel(first + p);
+                y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
+            }
         }
     }
 
@@ -469,57 +484,91 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         }
     }
 
-    /// Adds what the values of the blocks from `start` on give to the `rows` rows from `first` on, at most `R`.
+    /// Adds what the values of some blocks of `P` panels, from panel `panel` on, give to all rows: `y`: `[P][rows][16]`.
     #[inline(always)]
-    fn stored_tile<const R: usize>(
+    fn stored_tiles<const R: usize, const P: usize, const H: usize>(
         &self,
-        panel: &QuantizedPanel<'_>,
-        start: usize,
-        values: &[[S::Stored; GROUPS]],
-        first: usize,
-        rows: usize,
+        panel: usize,
+        blocks: Range<usize>,
+        buffer: &[[[S::Stored; GROUPS]; DEPTH]; P],
         y: &mut [[f32; LANES]],
     ) {
-        match rows {
-            4 if R == 4 => self.stored::<4>(panel, start, values, first, y),
-            3 if R == 4 => self.stored::<3>(panel, start, values, first, y),
-            2 => self.stored::<2>(panel, start, values, first, y),
-            _ => self.stored::<1>(panel, start, values, first, y),
+        let mut panels = [self.w.panel(panel); P];
+        unrolled!(p < P of 2 => { panels[p] = self.w.panel(panel + p) });
+        let mut first = 0;
+        while first < self.rows {
+            let rows = tile_rows(self.rows - first, R);
+            for (i, block) in blocks.clone().enumerate() {
+                let mut values = [&buffer[0][i]; P];
+                unrolled!(p < P of 2 => { values[p] = &buffer[p][i] });
+                match rows {
+                    6 if R >= 6 => self.stored::<6, P, H>(&panels, block, values, first, y),
+                    4 if R >= 4 => self.stored::<4, P, H>(&panels, block, values, first, y),
+                    3 if R >= 3 => self.stored::<3, P, H>(&panels, block, values, first, y),
+                    2 => self.stored::<2, P, H>(&panels, block, values, first, y),
+                    _ => self.stored::<1, P, H>(&panels, block, values, first, y),
+                }
+            }
+            first += rows;
         }
     }
 
-    /// The same for `R` rows, whose sums stay in registers within a block.
+    /// Adds what a block's values give to the `R` rows from `first` on. Their sums stay in registers within the block.
     #[inline(always)]
-    fn stored<const R: usize>(
+    fn stored<const R: usize, const P: usize, const H: usize>(
         &self,
-        panel: &QuantizedPanel<'_>,
-        start: usize,
-        values: &[[S::Stored; GROUPS]],
+        panels: &[QuantizedPanel<'_>; P],
+        block: usize,
+        values: [&[S::Stored; GROUPS]; P],
         first: usize,
         y: &mut [[f32; LANES]],
     ) {
-        let simd = self.simd;
-        for (block, values) in (start..).zip(values) {
-            let Some(x) = self.x[block * self.rows + first..].first_chunk::<R>() else { return };
-            let Some(y) = y[first..].first_chunk_mut::<R>() else { return };
-            let mut products = [simd.zero(); R];
-            for part in 0..S::PARTS {
-                let mut integers = [simd.sums(&x[0]); R];
-                unrolled!(r < R of 8 => { integers[r] = simd.sums(&x[r]) });
-                for i in (0..2 * GROUPS).take(4 * self.steps) {
-                    let factors = simd.load_factors(&values[i / 2], i % 2, part);
+        let (simd, rows) = (self.simd, self.rows);
+        let Some(x) = self.x[block * rows + first..].first_chunk::<R>() else { return };
+        let mut products = [[simd.zero(); P]; R];
+        for part in 0..S::PARTS {
+            let mut integers = [[simd.sums(&x[0]); P]; R];
+            unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); P] });
+            unrolled!(half < 2 => {
+                let groups = if half < H { 0 } else { GROUPS };
+                for group in (0..groups).take(2 * self.steps) {
+                    let mut factors = [simd.load_factors(&values[0][group], half, part); P];
+                    unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p][group], half, part) });
                     unrolled!(r < R of 8 => {
-                        let x = x[r].halves[S::ENCODING.place(i / 2, i % 2)];
-                        integers[r] = simd.add_products(integers[r], factors, x, i % 2);
+                        let x = x[r].halves[S::ENCODING.place(group, half)];
+                        unrolled!(p < P of 2 => {
+                            integers[r][p] = simd.add_products(integers[r][p], factors[p], x, half);
+                        });
                     });
                 }
-                unrolled!(r < R of 8 => { simd.set_floats(&mut products[r], part, integers[r]) });
-            }
-            let scales = simd.bytes_as_floats(&panel.block_scales[block]);
-            unrolled!(r < R of 8 => {
-                let product = simd.mul(products[r], scales);
-                simd.store(simd.fma(simd.load(&y[r]), product, x[r].scale), &mut y[r]);
+                if half == 0 {
+                    unrolled!(p < P of 2 => {
+                        unrolled!(r < R of 8 => { integers[r][p] = simd.second_half(integers[r][p]) });
+                    });
+                }
+            });
+            unrolled!(p < P of 2 => {
+                unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][p], part, integers[r][p]) });
             });
         }
+        unrolled!(p < P of 2 => {
+            let scales = simd.bytes_as_floats(&panels[p].block_scales[block]);
+            unrolled!(r < R of 8 => {
+                let (y, product) = (&mut y[p * rows + first + r], simd.mul(products[r][p], scales));
+                simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
+            });
+        });
+    }
+}
+
+/// How many of the rows that are left a register tile of at most `most` takes next: it leaves not one row, which would
+/// take almost as long as three.
+#[inline(always)]
+fn tile_rows(left: usize, most: usize) -> usize {
+    match left {
+        8 | 10.. if most >= 8 => 8,
+        6 | 8.. if most >= 6 => 6,
+        4 | 6.. if most >= 4 => 4,
+        _ => left.min(3).min(most),
     }
 }
