@@ -62,20 +62,9 @@ impl Matrix {
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
                 self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());
-                kernels.run(QuantizeBlocks {
-                    x,
-                    rows,
-                    first: 0,
-                    bits: ActivationBits::Twelve,
-                    blocks: &mut self.blocks,
-                });
-                return kernels.run(MatmulQuantized {
-                    w,
-                    x: &self.blocks,
-                    bits: ActivationBits::Twelve,
-                    rows,
-                    y,
-                });
+                let bits = ActivationBits::Twelve;
+                kernels.run(QuantizeBlocks { x, rows, first: 0, bits, blocks: &mut self.blocks });
+                return kernels.run(MatmulQuantized { w, x: &self.blocks, bits, rows, y });
             }
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);

@@ -6,7 +6,7 @@ use std::fmt;
 use super::scratch::Buffer;
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::kernels::{Bf16Unit, Elements, Kernels, QuantizedUnit, Tile, tiles};
+use crate::kernels::{Bf16Unit, Elements, FastUnit, Kernels, Tile, tiles};
 
 /// Fewest rows that are worth rounding for: fewer take hardly longer than reading the weights does.
 pub(crate) const FEWEST_ROWS: usize = 32;
@@ -55,18 +55,11 @@ impl fmt::Display for Fast {
 
 /// The units that a fast session's products run on, and room for the activations of one.
 pub(crate) struct Rounding {
+    /// With bf16 weights.
     bf16: Option<Bf16Unit>,
-    quantized: Option<QuantizedUnit>,
+    /// With quantized weights.
+    quantized: Option<FastUnit>,
     pub tiles: Buffer<Tile>,
-}
-
-/// What activations are rounded to for a matrix.
-#[derive(Clone, Copy)]
-pub(crate) enum RoundTo {
-    /// To bf16, in tiles.
-    Bf16(Bf16Unit),
-    /// To 8 bits, in blocks.
-    Bytes,
 }
 
 impl Rounding {
@@ -78,7 +71,7 @@ impl Rounding {
         let has_bf16 = dtypes.clone().any(|dtype| dtype == Dtype::Bf16);
         let has_quantized = dtypes.clone().any(|dtype| dtype.code_bits().is_some());
         let bf16 = if has_bf16 { kernels.bf16_units().pop() } else { None };
-        let quantized = if has_quantized { kernels.quantized_unit() } else { None };
+        let quantized = if has_quantized { kernels.fast_unit_for_quantized() } else { None };
         match (bf16, quantized) {
             (None, None) if has_bf16 || has_quantized => Err(Fast::NoUnit),
             (None, None) => Err(Fast::NothingToRound),
@@ -86,28 +79,26 @@ impl Rounding {
         }
     }
 
-    /// What activations of a product with such weights are rounded to, if they are.
-    pub(crate) fn of(&self, weights: Elements<'_>) -> Option<RoundTo> {
-        match (weights, self.quantized) {
-            (Elements::Bf16(_), _) => self.bf16.map(RoundTo::Bf16),
-            (Elements::Quantized(_), Some(QuantizedUnit::Tiles(unit))) => Some(RoundTo::Bf16(unit)),
-            (Elements::Quantized(_), Some(QuantizedUnit::Bytes)) => Some(RoundTo::Bytes),
+    /// What multiplies such weights with activations that are rounded for it, if anything does.
+    pub(crate) fn unit_for(&self, weights: Elements<'_>) -> Option<FastUnit> {
+        match weights {
+            Elements::Bf16(_) => self.bf16.map(FastUnit::Bf16),
+            Elements::Quantized(_) => self.quantized,
             _ => None,
         }
     }
 
     pub(crate) fn name(&self) -> Fast {
         Fast::On(match (self.bf16, self.quantized) {
-            (bf16, Some(QuantizedUnit::Tiles(unit))) => bf16.unwrap_or(unit).name(),
+            (Some(unit), Some(FastUnit::Int8)) => unit.name_with_int8(),
+            (Some(unit), _) | (None, Some(FastUnit::Bf16(unit))) => unit.name(),
             (None, _) => "int8",
-            (Some(unit), None) => unit.name(),
-            (Some(unit), Some(QuantizedUnit::Bytes)) => unit.name_with_int8(),
         })
     }
 
     /// Makes room for `rows` rows of so many inputs.
     pub(crate) fn resize(&mut self, inputs: usize, rows: usize) -> Result<()> {
-        let tiles_are_used = self.bf16.is_some() || matches!(self.quantized, Some(QuantizedUnit::Tiles(_)));
-        self.tiles.resize(if tiles_are_used { tiles(inputs, rows) } else { 0 })
+        let needs_tiles = self.bf16.is_some() || matches!(self.quantized, Some(FastUnit::Bf16(_)));
+        self.tiles.resize(if needs_tiles { tiles(inputs, rows) } else { 0 })
     }
 }

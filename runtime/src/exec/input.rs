@@ -1,12 +1,12 @@
 //! What becomes of activations before a product: nothing, or what the matrix's dtype asks for.
 
 use super::context::{ExecContext, QuantizedActivations};
-use super::fast::{self, RoundTo};
+use super::fast;
 use super::pool::Pool;
 use crate::error::Result;
 use crate::format::Config;
 use crate::kernels::{
-    ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, Elements, Kernels, MatmulBf16,
+    ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, Elements, FastUnit, Kernels, MatmulBf16,
     MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, RoundToBf16, Tile,
     activation_blocks, activation_tiles, tiles, tiles_of_row,
 };
@@ -59,9 +59,9 @@ impl ExecContext {
         let (rounds, tasks) = (self.rounds(rows), self.tasks(x.len()));
         let ExecContext { kernels, pool, rounding, quantized } = self;
         let kernels = *kernels;
-        let round_to = rounding.as_ref().filter(|_| rounds).and_then(|rounding| rounding.of(w.data));
+        let unit = rounding.as_ref().filter(|_| rounds).and_then(|rounding| rounding.unit_for(w.data));
         let form = match (w.data, rounding, quantized) {
-            (_, Some(rounding), _) if let Some(RoundTo::Bf16(unit)) = round_to => {
+            (_, Some(rounding), _) if let Some(FastUnit::Bf16(unit)) = unit => {
                 let to = &mut rounding.tiles[..tiles(w.inputs, rows)];
                 pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
                     unit.round(RoundToBf16 { x, inputs: w.inputs, rows, first, tiles: to });
@@ -69,7 +69,7 @@ impl ExecContext {
                 Form::Bf16(unit, to)
             }
             (Elements::Quantized(_), _, Some(quantized)) => {
-                let bits = if round_to.is_some() { ActivationBits::Eight } else { ActivationBits::Twelve };
+                let bits = if unit.is_some() { ActivationBits::Eight } else { ActivationBits::Twelve };
                 quantized.quantize(kernels, pool, [w.inputs, rows], x, bits, tasks)
             }
             _ => Form::Floats(x),

@@ -18,14 +18,13 @@ pub(crate) enum Bf16Unit {
     Amx(Amx, Avx512Bf16),
 }
 
-/// What multiplies quantized weights with activations that may be rounded more than exact products have them.
+/// What multiplies weights with activations that may be rounded more than exact products have them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum QuantizedUnit {
-    /// Activations of 8 bits: see [`super::ActivationBits`].
-    Bytes,
-    /// Weights and activations rounded to bf16, in tiles, on this unit: [`super::Kernels::matmul_rounded`].
-    #[allow(dead_code)] // some processors have no tiles
-    Tiles(Bf16Unit),
+pub(crate) enum FastUnit {
+    /// Activations of 8 bits, with quantized weights: see [`super::ActivationBits`].
+    Int8,
+    /// Activations rounded to bf16, in tiles; quantized weights, too: see [`super::Kernels::matmul_rounded`].
+    Bf16(Bf16Unit),
 }
 
 impl Bf16Unit {
@@ -39,7 +38,7 @@ impl Bf16Unit {
         }
     }
 
-    /// Of this unit for bf16 matrices and [`QuantizedUnit::Bytes`] for quantized ones.
+    /// Of this unit for bf16 matrices and [`FastUnit::Int8`] for quantized ones.
     pub(crate) fn name_with_int8(self) -> &'static str {
         match self {
             Bf16Unit::Scalar => "scalar+int8",

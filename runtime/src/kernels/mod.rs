@@ -31,7 +31,7 @@ mod simd;
 mod tests;
 mod tiles;
 
-pub(crate) use self::bf16_unit::{Bf16Unit, QuantizedUnit};
+pub(crate) use self::bf16_unit::{Bf16Unit, FastUnit};
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
@@ -242,13 +242,13 @@ impl Kernels {
 
     /// What multiplies rounded activations with quantized weights faster than exact ones, if anything does; the scalar set
     /// imitates it.
-    pub(crate) fn quantized_unit(self) -> Option<QuantizedUnit> {
+    pub(crate) fn fast_unit_for_quantized(self) -> Option<FastUnit> {
         match self.0 {
-            Set::Scalar => Some(QuantizedUnit::Bytes),
+            Set::Scalar => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Vnni(_) => Some(QuantizedUnit::Bytes),
+            Set::Avx512Vnni(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(_) => self.bf16_units().pop().map(QuantizedUnit::Tiles),
+            Set::Avx512Amx(_) => self.bf16_units().pop().map(FastUnit::Bf16),
             #[allow(unreachable_patterns)] // some processors have no other set
             _ => None,
         }

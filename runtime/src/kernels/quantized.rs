@@ -181,8 +181,8 @@ impl Encoding {
 
     #[inline(always)]
     pub(crate) fn encode(self, numbers: [i16; BLOCK], bits: ActivationBits) -> [i32; 2 * GROUPS] {
-        match (self, bits) {
-            (Encoding::I16, _) => {
+        match self {
+            Encoding::I16 => {
                 let mut halves = [[0i16; 2]; 2 * GROUPS];
                 for (halves, &[a, b, c, d]) in
                     halves.as_chunks_mut::<2>().0.iter_mut().zip(numbers.as_chunks().0)
@@ -191,7 +191,7 @@ impl Encoding {
                 }
                 bytemuck::cast(halves)
             }
-            (Encoding::I8, bits) => {
+            Encoding::I8 => {
                 let (mut upper, mut lower) = ([0i8; BLOCK], [0i8; BLOCK]);
                 for i in 0..BLOCK {
                     let multiple = if bits == ActivationBits::Eight { 0 } else { (numbers[i] + 64) >> 7 };

@@ -35,6 +35,7 @@ impl Op for QuantizeBlocks<'_> {
 impl QuantizeBlocks<'_> {
     #[inline(always)]
     pub(in crate::kernels) fn encode(self, encoding: Encoding) {
+        // Each is compiled for its number of bits.
         match self.bits {
             ActivationBits::Eight => self.round(encoding, ActivationBits::Eight),
             ActivationBits::Twelve => self.round(encoding, ActivationBits::Twelve),

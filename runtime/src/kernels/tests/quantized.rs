@@ -8,8 +8,8 @@ use crate::kernels::half::Bf16Pair;
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::{
-    ActivationBits, ActivationBlock, ActivationTile, Elements, MatmulQuantized, MatmulRounded, MatmulTiles,
-    Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedUnit, RoundToBf16, activation_blocks,
+    ActivationBits, ActivationBlock, ActivationTile, Elements, FastUnit, MatmulQuantized, MatmulRounded,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, RoundToBf16, activation_blocks,
     activation_tiles, tiles,
 };
 
@@ -192,7 +192,7 @@ fn assert_product(
 fn products_rounded_to_bf16_are_near() {
     let mut noise = Noise(16);
     for set in Kernels::available() {
-        let Some(QuantizedUnit::Tiles(unit)) = set.quantized_unit() else { continue };
+        let Some(FastUnit::Bf16(unit)) = set.fast_unit_for_quantized() else { continue };
         for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
             for (dtype, rows) in DTYPES.into_iter().flat_map(|d| [1, 16, 33, 48].map(|r| (d, r))) {
                 let section = section(&mut noise, dtype, outputs, inputs);

@@ -287,6 +287,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             let mut sums = [[[simd.zero(); W]; R]; P];
             for (block, x) in self.x.as_chunks::<R>().0.iter().enumerate() {
                 unrolled!(p < P of 2 => {
+                    // Two pairs of panels are read only where nothing is foreseen.
                     if P == 2 || !simd.foresees() {
                         self.read_ahead::<C, W>(&panels[p], block);
                     }
