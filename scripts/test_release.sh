@@ -126,10 +126,11 @@ crates() {
     for name in smolrun smolconv; do patches+=(--config "patch.crates-io.$name.path='$at/$name-$version'"); done
     mkdir -p "$work/project/src"
     cp runtime/examples/generate.rs "$work/project/src/main.rs"
-    printf '%s\n' '[package]' 'name = "project"' 'edition = "2024"' '[dependencies]' "smolrun = \"$version\"" \
+    printf '%s\n' '[workspace]' '[package]' 'name = "project"' 'edition = "2024"' '[dependencies]' "smolrun = \"$version\"" \
         >"$work/project/Cargo.toml"
     export CARGO_TARGET_DIR=$work/target
-    (cd "$work/project" && cargo run --quiet "${patches[@]}" -- "$blob" "Once upon a time") | head -c 200
+    (cd "$work/project" && cargo run --quiet "${patches[@]}" -- "$blob" "Once upon a time") >"$work/told-by-the-crate"
+    head -c 200 "$work/told-by-the-crate"
     for name in smolconv smolrun-cli; do
         (cd "$at" && cargo install --quiet --debug "${patches[@]}" --path "$name-$version" --root "$work/installed")
     done

@@ -8,7 +8,10 @@ use crate::kernels::{
 };
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 2;
+/// The same for steps of at least [`LARGE_WORK`] multiplications: many rows of a prompt.
+const TASKS_PER_THREAD_IF_LARGE: usize = 4;
+const LARGE_WORK: usize = 1 << 26;
 /// Multiplications below which a step is not worth handing out.
 const SERIAL_WORK: usize = 1 << 17;
 
@@ -32,7 +35,12 @@ pub(crate) struct QuantizedActivations {
 impl ExecContext {
     /// How many tasks to cut a step of `work` multiplications into.
     pub(crate) fn tasks(&self, work: usize) -> usize {
-        if work < SERIAL_WORK { 1 } else { self.pool.threads() * TASKS_PER_THREAD }
+        let for_each = match work {
+            ..SERIAL_WORK => return 1,
+            SERIAL_WORK..LARGE_WORK => TASKS_PER_THREAD,
+            LARGE_WORK.. => TASKS_PER_THREAD_IF_LARGE,
+        };
+        self.pool.threads() * for_each
     }
 
     /// `y = w x + bias`, where there is one.

@@ -7,10 +7,11 @@ use std::any::Any;
 use std::fmt;
 use std::hint::spin_loop;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -66,14 +67,18 @@ struct Job<'a> {
     memory_size: usize,
 }
 
+/// A value on cache lines of its own: who writes another one does not take it away. (Processors fetch lines in pairs.)
+#[repr(align(128))]
+struct Apart<T>(T);
+
 struct Shared {
-    /// The step's number in the upper half, its tasks not yet claimed in the lower. Claiming one is a decrement that
-    /// fails if either half has changed, so a late worker can never claim a task of a step it did not see.
-    claims: AtomicU64,
+    /// For each thread, how many tasks of its share of the current step nobody has claimed yet. A thread works on its
+    /// own share first, whose tasks lie one after the other in memory, and then on what is left of others'.
+    shares: Box<[Apart<AtomicUsize>]>,
     /// The current step. Only read by a thread that has claimed a task of it, which keeps it alive.
     job: AtomicPtr<Job<'static>>,
     /// Tasks of the current step that have ended.
-    done: AtomicUsize,
+    done: Apart<AtomicUsize>,
     /// Workers that are parked or about to be.
     parked: AtomicUsize,
     stop: AtomicBool,
@@ -87,9 +92,9 @@ impl Pool {
     /// A pool of `threads` threads, the caller's included; the others are started by `spawn`, or else by std.
     pub(crate) fn new(threads: usize, spawn: Option<Spawn>) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
-            claims: AtomicU64::new(0),
+            shares: (0..threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
             job: AtomicPtr::new(ptr::null_mut()),
-            done: AtomicUsize::new(0),
+            done: Apart(AtomicUsize::new(0)),
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             lock: Mutex::new(()),
@@ -127,7 +132,7 @@ impl Pool {
         }
         let job = Job { task, tasks, memory_size: memory_size() };
         self.shared.publish(&job);
-        self.shared.claim_all(CALLER);
+        self.shared.help(CALLER);
         self.shared.wait_for_end(tasks);
         let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
@@ -214,45 +219,54 @@ impl Drop for Pool {
 impl Shared {
     /// Makes `job` the current step and wakes who is parked. The step before has ended: no thread uses its job.
     fn publish(&self, job: &Job<'_>) {
-        self.done.store(0, Relaxed);
+        self.done.0.store(0, Relaxed);
         self.job.store(ptr::from_ref(job).cast_mut().cast(), Relaxed);
-        let step = (self.claims.load(Relaxed) >> 32).wrapping_add(1);
-        // SeqCst, with `parked` in `wake_parked` and `park`: either this thread sees the worker that is about to park,
-        // or that worker sees this step.
-        self.claims.store(step << 32 | job.tasks as u64 & u64::from(u32::MAX), SeqCst);
+        for (owner, share) in self.shares.iter().enumerate() {
+            share.0.store(self.share_of(owner, job.tasks).len(), Release);
+        }
+        // With `parked` in `wake_parked` and `park`: either this thread sees the worker that is about to park, or that
+        // worker sees its share.
+        fence(SeqCst);
         self.wake_parked();
     }
 
+    /// The tasks of a step of `tasks` that are meant for thread `owner`.
+    fn share_of(&self, owner: usize, tasks: usize) -> Range<usize> {
+        let threads = self.shares.len();
+        tasks * owner / threads..tasks * (owner + 1) / threads
+    }
+
     /// Works on the current step, as thread `thread`, until none of its tasks is left to claim.
-    fn claim_all(&self, thread: usize) {
-        let mut claims = self.claims.load(Acquire);
-        while claims & u64::from(u32::MAX) != 0 {
-            match self.claims.compare_exchange_weak(claims, claims - 1, Acquire, Acquire) {
-                Ok(_) => {
-                    self.run_task(claims & u64::from(u32::MAX), thread);
-                    claims = self.claims.load(Acquire);
-                }
-                Err(now) => claims = now,
+    fn help(&self, thread: usize) {
+        for owner in (thread..self.shares.len()).chain(0..thread) {
+            let share = &self.shares[owner].0;
+            let mut ended = 0;
+            let claim = |left: usize| left.checked_sub(1);
+            while let Ok(left) = share.fetch_update(Acquire, Acquire, claim) {
+                self.run_task(owner, left, thread);
+                ended += 1;
+            }
+            if ended > 0 {
+                self.done.0.fetch_add(ended, Release);
             }
         }
     }
 
-    /// Runs the claimed task of the current step: the one with `left` unclaimed tasks from itself on.
-    fn run_task(&self, left: u64, thread: usize) {
-        // SAFETY: the caller has claimed a task of the current step and not ended it, so `Pool::run` is still waiting
-        // in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
+    /// Runs the claimed task of the current step: the one of `owner`'s share with `left` unclaimed ones from itself on.
+    fn run_task(&self, owner: usize, left: usize, thread: usize) {
+        // SAFETY: the caller has claimed a task of the current step and not said that it ended, so `Pool::run` is still
+        // waiting in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
         let job = unsafe { &*self.job.load(Relaxed) };
         learn_of_growth(job.memory_size);
-        let index = job.tasks - left as usize;
+        let index = self.share_of(owner, job.tasks).end - left;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index, thread))) {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
-        self.done.fetch_add(1, Release);
     }
 
     fn wait_for_end(&self, tasks: usize) {
         let mut spins = 0;
-        while self.done.load(Acquire) != tasks {
+        while self.done.0.load(Acquire) != tasks {
             spins += 1;
             if spins < SPINS_BEFORE_YIELDING { spin_loop() } else { yield_now() }
         }
@@ -260,10 +274,9 @@ impl Shared {
 
     /// A worker's life.
     fn work(&self, thread: usize) {
+        let is_idle = || self.shares[thread].0.load(SeqCst) == 0 && !self.stop.load(SeqCst);
         while !self.stop.load(SeqCst) {
-            self.claim_all(thread);
-            let seen = self.claims.load(Acquire);
-            let is_idle = || self.claims.load(SeqCst) == seen && !self.stop.load(SeqCst);
+            self.help(thread);
             let mut spins = 0;
             while is_idle() {
                 spins += 1;
@@ -364,6 +377,21 @@ mod tests {
                 while met.load(SeqCst) < 2 {
                     thread::yield_now();
                 }
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_share_is_done_by_others() {
+        for held_up in [0, 4] {
+            let mut pool = Pool::new(2, None).unwrap();
+            let ended = AtomicUsize::new(0);
+            // The first task of a share waits for all others, those of the same share included.
+            pool.run(8, &|index, _| {
+                while index == held_up && ended.load(SeqCst) < 7 {
+                    thread::yield_now();
+                }
+                ended.fetch_add(1, SeqCst);
             });
         }
     }
