@@ -89,6 +89,7 @@ class Worker:
         self.model = blob.open(threads)
         self.task = task
         self.tally = Tally()
+        self._told = Tally()
         names = list(task.fields)
         self._error = next(name for name in reversed(names) if name.endswith(ERROR))
         self._tokens = next((name for name in names if name.endswith("completion_tokens")), None)
@@ -103,6 +104,12 @@ class Worker:
             self.tally.seconds += time.perf_counter() - start
             yield result
             start = time.perf_counter()
+
+    def news(self) -> Tally:
+        """What has been done since this was asked last."""
+        news = self.tally - self._told
+        self._told = dataclasses.replace(self.tally)
+        return news
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with the results' columns beside its own."""

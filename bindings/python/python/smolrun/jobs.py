@@ -37,7 +37,7 @@ import smolrun
 from smolrun import tasks
 from smolrun._progress import Line
 from smolrun._worker import Blob, Tally, Worker, check_names, decided, rows_of
-from smolrun.tasks import Result, Row, RowError, Task
+from smolrun.tasks import Result, Row, RowError, Task, _plain
 
 Manifest = dict[str, Any]
 """What manifest.json says: the job, and of each shard its name, rows, errors, tokens, seconds and sha256."""
@@ -343,10 +343,6 @@ def _written(path: Path, task: Task) -> list[Result]:
         rows: list[Result] = pq.read_table(path, columns=list(task.fields)).to_pylist()
         return rows
     return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _job(files: list[dict[str, Any]], spans: list[Span], blob: Blob, task: Task, shard_rows: int) -> Manifest:

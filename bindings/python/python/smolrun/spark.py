@@ -51,12 +51,10 @@ class _Stage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = self.worker()
-        told = Tally()
         for table in worker.tables(pa.Table.from_batches([batch]) for batch in batches):
             yield from table.combine_chunks().to_batches()
             if self.tally is not None:
-                self.tally.add({_who(): worker.tally - told})
-                told = worker.tally + Tally()
+                self.tally.add({_who(): worker.news()})
 
 
 def apply(
