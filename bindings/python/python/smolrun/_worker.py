@@ -30,14 +30,15 @@ class Blob:
 
     @staticmethod
     def of(source: str | os.PathLike[str] | Blob, kv: str | None = None) -> Blob:
-        """The blob at a path or a URL. If it is here, every node must have the same one."""
+        """The blob at a path or a URL. What is at a path must be here, too, and every node must have the same one."""
         if isinstance(source, Blob):
             return source
         given = os.fspath(source)
-        if is_url(given) or not os.path.exists(given):
+        if is_url(given):
             return Blob(given, None, kv)
         with smolrun.load(given, kv=kv, threads=1) as model:  # type: ignore[arg-type]
-            return Blob(os.path.abspath(model.path), model.sha256, kv)
+            # What is no path is a model's name: each node finds its own path.
+            return Blob(os.path.abspath(model.path) if os.path.exists(given) else given, model.sha256, kv)
 
     def open(self, threads: int | None) -> smolrun.Model:
         """It, opened once in each process."""
