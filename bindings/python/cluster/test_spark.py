@@ -107,7 +107,8 @@ jobs.run(*sys.argv[1:4], conftest.TASK, shard_rows=50, over=smolrun.spark.over(s
 
 
 def test_a_killed_driver_goes_on(spark: SparkSession, few: Corpus, tmp_path: Path) -> None:
-    """At once, while executors of the killed one may still be at work."""
+    """At once, while executors of the killed one may still be at work. A second Spark starts here, which may take more
+    than 20 seconds where others compute, too."""
     given, out = write_jsonl(tmp_path / "in.jsonl", few.rows), tmp_path / "out"
     left = killed_with_shards(out, 4, DRIVER, given, out, few.blob)
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
@@ -186,10 +187,12 @@ over = smolrun.spark.over(spark)
 
 
 def test_a_full_disk_is_one_error(few: Corpus, tmp_path: Path) -> None:
+    """A second Spark starts here, too."""
     job_on_a_full_disk(few, tmp_path, FULL)
 
 
 def test_a_vanished_blob_is_one_error(spark: SparkSession, few: Corpus, tmp_path: Path) -> None:
+    """Spark tries each task four times."""
     given, blob = write_jsonl(tmp_path / "in.jsonl", few.rows[:100]), tmp_path / "blob.bin"
     with pytest.raises(smolrun.FileMissingError, match="/nowhere/gone.bin"):
         smolrun.spark.generate(frame(spark, few.rows[:4]), "/nowhere/gone.bin", "{text}")
