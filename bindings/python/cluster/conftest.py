@@ -154,11 +154,11 @@ def killed_with_shards(out: Path, shards: int, *command: object) -> list[psutil.
     return begun
 
 
-def without(blob: Path, over: jobs.Over) -> jobs.Over:
-    """As over, but the blob vanishes before anybody computes."""
+def without(file: Path, over: jobs.Over) -> jobs.Over:
+    """As over, but a file vanishes before anybody computes."""
 
     def computed(shards: Callable[[int], jobs.Manifest], numbers: Any) -> Iterable[jobs.Manifest]:
-        blob.unlink()
+        file.unlink()
         return over(shards, numbers)
 
     return computed

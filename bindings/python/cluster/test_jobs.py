@@ -230,6 +230,9 @@ def test_a_vanished_blob_is_one_error(few: Corpus, tmp_path: Path) -> None:
         with pytest.raises(smolrun.FileMissingError, match="blob.bin"):
             run(given, tmp_path / "out", blob, TASK, over=without(blob, pool.map))
     shutil.copy(few.blob, blob)
+    with pytest.raises(smolrun.FileMissingError, match="in.jsonl"):
+        run(given, tmp_path / "out", blob, TASK, over=without(given, map))
+    write_jsonl(given, few.rows[:50])
     run(given, tmp_path / "out", blob, TASK)
     assert len(read_jsonl(tmp_path / "out")) == 50
 
