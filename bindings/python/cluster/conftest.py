@@ -1,7 +1,7 @@
 """A corpus of prompts, and what the program `smolrun batch` answers: what every engine must answer, too.
 
-Three of five prompts are parts of a printed book, four to 23 words in running text. The others are hard strings for
-tokenizers. They are real text, but nobody asked them of a model: no log of people's prompts is at hand.
+Three of five prompts are parts of a printed book, four to 23 words in a row. The others are strings made to be hard for
+tokenizers. Nobody has asked them of a model: no log of people's prompts is at hand.
 
 SMOL_CLUSTER_PROMPTS is how many prompts models/tales-4m gets (5,000). SMOL_CLUSTER_BLOB is a blob of the real model,
 which gets SMOL_CLUSTER_REAL_PROMPTS (200).
