@@ -4,8 +4,8 @@
 # killed.
 # usage: scripts/test_cluster.sh
 #
-# 5,000 prompts on each engine with models/tales-4m, 200 with the real model in q4: 16 minutes on two cores that others
-# used, too, with a wheel and the q4 blob at hand. SMOL_CLUSTER_PROMPTS and SMOL_CLUSTER_REAL_PROMPTS are other counts,
+# 5,000 prompts on each engine with models/tales-4m, 200 with the real model in q4: 9 minutes on two cores of Zen 4,
+# with a wheel and the q4 blob at hand. SMOL_CLUSTER_PROMPTS and SMOL_CLUSTER_REAL_PROMPTS are other counts,
 # 0 for no real model. No other script calls this one: it would take too much of the gate's time.
 #
 # Installs what it lacks: maturin, the engines and the packages they need by pip, into the cache of scripts/test.sh;

@@ -1,4 +1,7 @@
-"""A corpus of real prompts, and what the program `smolrun batch` answers: what every engine must answer, too.
+"""A corpus of prompts, and what the program `smolrun batch` answers: what every engine must answer, too.
+
+Three of five prompts are parts of a printed book, four to 23 words in a row. The others are strings made to be hard for
+tokenizers. Nobody has asked them of a model: no log of people's prompts is at hand.
 
 SMOL_CLUSTER_PROMPTS is how many prompts models/tales-4m gets (5,000). SMOL_CLUSTER_BLOB is a blob of the real model,
 which gets SMOL_CLUSTER_REAL_PROMPTS (200).
@@ -11,14 +14,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 import smolrun
+from smolrun import jobs
 from smolrun.tasks import Generate
 
 REPOSITORY = Path(__file__).parents[3]
@@ -135,12 +141,65 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
-def killed_with_shards(out: Path, shards: int, *command: object) -> None:
-    """Runs a Python program until a job has so many shards, then kills it."""
+def killed_with_shards(out: Path, shards: int, *command: object) -> list[psutil.Process]:
+    """Runs a Python program until a job has so many shards, then kills it. Returns the processes that it had begun."""
     child = subprocess.Popen([sys.executable, "-c", *map(str, command)], cwd=Path(__file__).parent)
     deadline = time.monotonic() + 60
     while len(list(out.glob("part-*"))) < shards:
         assert child.poll() is None and time.monotonic() < deadline, "it ended too soon, or never began"
         time.sleep(0.01)
+    begun: list[psutil.Process] = psutil.Process(child.pid).children(recursive=True)
     child.kill()
     child.wait()
+    return begun
+
+
+def without(file: Path, over: jobs.Over) -> jobs.Over:
+    """As over, but a file vanishes before anybody computes."""
+
+    def computed(shards: Callable[[int], jobs.Manifest], numbers: Any) -> Iterable[jobs.Manifest]:
+        file.unlink()
+        return over(shards, numbers)
+
+    return computed
+
+
+def on_a_small_disk(disk: Path, program: str, *arguments: object) -> str:
+    """What a Python program prints that finds a disk of 64 kB at a path."""
+    disk.mkdir()
+    mounted = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
+    command = [*"unshare --user --map-root-user --mount sh -c".split(), mounted, disk, sys.executable, "-c", program]
+    words = [*map(str, [*command, *arguments])]
+    return subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+FULL = """
+import os, sys, conftest, smolrun
+from smolrun import jobs
+{over}
+try:
+    jobs.run(*sys.argv[1:4], conftest.TASK, shard_rows=100, over=over, threads=1)
+except smolrun.FileError as error:
+    print(type(error).__name__, error.errno, error, error.code)
+    print(*os.listdir(sys.argv[2] + "/_smolrun"))
+"""
+
+
+def job_on_a_full_disk(corpus: Corpus, folder: Path, over: str) -> str:
+    """Checks the error of a job for whose output there is no room. The Python text `over` sets who computes. Returns
+    the names that are left beside the shards."""
+    given, disk = write_jsonl(folder / "in.jsonl", corpus.rows[:500]), folder / "disk"
+    told, left = on_a_small_disk(disk, FULL.format(over=over), given, disk / "out", corpus.blob).splitlines()
+    assert told.startswith(f"FileError 28 [Errno 28] No space left on device: '{disk}/out/"), told
+    assert told.endswith("' io"), told
+    return left
+
+
+def last_line(error: BaseException) -> str:
+    """The last thing that somebody sees on a terminal."""
+    return "".join(traceback.format_exception(error)).strip().splitlines()[-1]
+
+
+def gone(blob: Path) -> str:
+    """That line, where a blob has vanished."""
+    return f"smolrun._errors.FileMissingError: [Errno 2] No such file or directory: '{blob}'"

@@ -5,8 +5,8 @@
 
 A shard takes SHARD seconds here; measured ones take minutes, so what Ray itself costs weighs that much more. Some
 nodes are slow, each shard takes a little more or less, and some tries fail halfway and are done again. Up to PROCESSES
-nodes are tasks in processes of their own, as smolrun.ray.over runs them; more are calls of asyncio actors, each of
-which stands for many nodes.
+nodes are Ray's tasks, each in a process of its own, as smolrun.ray.over runs them; more are calls of asyncio actors,
+each of which stands for many nodes. All processes are on this machine, and they are one node for Ray.
 
 The formula, for M shards of t seconds on nodes of speeds v: the work is M * t * (1 + p / 2) where a share p of tries
 fails halfway, the cluster does sum(v) of it each second, and in the end the last shard, which may have a slow node, is
@@ -18,9 +18,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -33,7 +35,7 @@ SPREAD = 0.1
 """The standard deviation of a shard's time, as a share of it."""
 FAILING = 0.01
 """The share of tries that fail, halfway."""
-PROCESSES = 32
+PROCESSES = 100
 SHARDS_PER_NODE = 12
 NODES_PER_ACTOR = 100
 
@@ -50,6 +52,29 @@ def task(seconds: float, fails: bool) -> bool:
     """A shard in a process of its own."""
     time.sleep(seconds / 2 if fails else seconds)
     return not fails
+
+
+def who(seconds: float) -> int:
+    """The process that does it."""
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def processes(count: int) -> set[int]:
+    """So many of Ray's, which wait for tasks."""
+    call: Any = ray.remote(num_cpus=1)(who)
+    seconds = 2.0
+    found: set[int] = set()
+    while len(found) < count:  # one that has begun too soon takes two tasks
+        seconds *= 2
+        found = set(ray.get([call.remote(seconds) for _ in range(count)]))
+    return found
+
+
+def memory(process: int) -> int:
+    """Bytes of a process, of what it shares its part."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def speeds(nodes: int) -> list[float]:
@@ -105,7 +130,7 @@ def scheduling() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 16, 32, 100, 300, 1000])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 16, 32, 64, 100, 300, 1000])
     args = parser.parse_args()
     ray.init("local", num_cpus=PROCESSES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     call = scheduling()
@@ -113,7 +138,10 @@ def main() -> None:
     print("| nodes | in | shards | simulated, s | formula, s | difference | of perfect |")
     print("|---|---|---|---|---|---|---|")
     shard: Any = ray.remote(num_cpus=1, max_retries=0)(task)
-    ray.get([shard.remote(0.5, False) for _ in range(PROCESSES)])  # the processes are there
+    start, most = time.perf_counter(), max((nodes for nodes in args.nodes if nodes <= PROCESSES), default=1)
+    started = processes(most)
+    took, gigabytes = time.perf_counter() - start, sum(map(memory, started)) / 1e9
+    print(f"{most} processes: after {took:.0f} s, {gigabytes:.1f} GB")
     actors = [many_nodes() for _ in range(-(-max(args.nodes) // NODES_PER_ACTOR))]
     ray.get([each.shard.remote(0, False) for each in actors])
     for nodes in args.nodes:

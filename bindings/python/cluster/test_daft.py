@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import daft
 import numpy
 import pytest
 
 import smolrun
 import smolrun.daft
-from conftest import TASK, Corpus
+from conftest import TASK, Corpus, gone, last_line
 
 daft.set_runner_native()
 
@@ -41,9 +44,16 @@ def test_a_poisoned_row_is_an_error_in_its_row(few: Corpus) -> None:
     assert errors == {7: "bad_row: column text: expected a value, found null"}
 
 
-def test_a_vanished_blob_is_one_error(few: Corpus) -> None:
-    frame = daft.from_pylist(few.rows[:4])
-    with pytest.raises(Exception, match="/nowhere/gone.bin"):
-        smolrun.daft.generate(frame, "/nowhere/gone.bin", "{text}").to_pylist()
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_vanished_blob_is_one_error(few: Corpus, tmp_path: Path, in_processes: bool) -> None:
+    frame, blob = daft.from_pylist(few.rows[:4]), tmp_path / "blob.bin"
+    with pytest.raises(smolrun.FileMissingError, match="/nowhere/gone.bin"):
+        smolrun.daft.generate(frame, "/nowhere/gone.bin", "{text}")
+    shutil.copy(few.blob, blob)
+    done = smolrun.daft.generate(frame, blob, "{text}", use_process=in_processes)
+    blob.unlink()
+    with pytest.raises(RuntimeError if in_processes else smolrun.FileMissingError) as found:
+        done.to_pylist()
+    assert last_line(found.value) == gone(blob)
     with pytest.raises(smolrun.ArgumentError, match="column x"):
         smolrun.daft.generate(frame, few.blob, "{x}")

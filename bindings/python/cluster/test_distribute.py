@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 import smolrun
-from conftest import Corpus
+from conftest import Corpus, on_a_small_disk
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -71,6 +71,21 @@ def test_what_is_no_blob_gets_no_name(few: Corpus, server: Server, tmp_path: Pat
     with pytest.raises(smolrun.FileMissingError, match=r"File not found: '.*/gone.bin'"):
         smolrun.distribute(f"{server.url}/gone.bin", folder=tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
+
+
+FULL = """
+import sys, smolrun
+try:
+    smolrun.distribute(sys.argv[1], folder=sys.argv[2])
+except smolrun.FileError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_one_error(few: Corpus, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    told = on_a_small_disk(disk, FULL, few.blob.as_uri(), disk)
+    assert told.startswith(f"[Errno 28] No space left on device: '{disk}/") and told.endswith(".bin'\n"), told
 
 
 def test_object_stores_are_fsspec_s(few: Corpus, tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ import json
 import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import smolrun
-from conftest import TALES, TASK, Corpus, bytes_of, killed_with_shards, read_jsonl, read_parquet, write_jsonl
+from conftest import (
+    TALES,
+    TASK,
+    Corpus,
+    bytes_of,
+    job_on_a_full_disk,
+    killed_with_shards,
+    read_jsonl,
+    read_parquet,
+    without,
+    write_jsonl,
+)
 from smolrun import jobs
 from smolrun.tasks import Embed, Generate, Score
 
@@ -141,6 +150,26 @@ def test_a_killed_driver_goes_on(few: Corpus, tmp_path: Path) -> None:
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
 
 
+def test_workers_of_a_killed_driver_change_nothing(few: Corpus, tmp_path: Path) -> None:
+    """They may still write what another driver's workers have written already."""
+    given, out = write_jsonl(tmp_path / "in.jsonl", few.rows), tmp_path / "out"
+    run(given, tmp_path / "whole", few.blob, TASK, shard_rows=50)
+    whole = bytes_of(tmp_path / "whole")
+    late: list[Future[Any]] = []
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+
+        def over(shards: Callable[[int], Any], numbers: Any) -> Any:
+            yield from map(shards, numbers)
+            late.extend(pool.submit(shards, number) for number in numbers)
+
+        run(given, out, few.blob, TASK, shard_rows=50, over=over)
+        while not all(each.done() for each in late):
+            assert bytes_of(out) == whole
+    # The next driver removes what it finds half written.
+    assert all(isinstance(each.exception(), smolrun.FileMissingError | None) for each in late)
+    assert bytes_of(out) == whole and jobs.verify(out, rows=20) == 20
+
+
 def test_a_second_start_does_what_is_missing_or_damaged(few: Corpus, tmp_path: Path) -> None:
     given, out = write_jsonl(tmp_path / "in.jsonl", few.rows[:300]), tmp_path / "out"
     run(given, out, few.blob, TASK)
@@ -197,40 +226,20 @@ def test_a_vanished_blob_is_one_error(few: Corpus, tmp_path: Path) -> None:
     with pytest.raises(smolrun.FileMissingError, match="gone.bin"):
         run(given, tmp_path / "out", tmp_path / "gone.bin", TASK)
 
-    def vanishing(shards: Callable[[int], Any], numbers: Any) -> Any:
-        blob.unlink()
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            yield from pool.map(shards, numbers)
-
-    with pytest.raises(smolrun.FileMissingError, match="blob.bin"):
-        run(given, tmp_path / "out", blob, TASK, over=vanishing)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(smolrun.FileMissingError, match="blob.bin"):
+            run(given, tmp_path / "out", blob, TASK, over=without(blob, pool.map))
     shutil.copy(few.blob, blob)
+    with pytest.raises(smolrun.FileMissingError, match="in.jsonl"):
+        run(given, tmp_path / "out", blob, TASK, over=without(given, map))
+    write_jsonl(given, few.rows[:50])
     run(given, tmp_path / "out", blob, TASK)
     assert len(read_jsonl(tmp_path / "out")) == 50
 
 
-FULL = """
-import sys, conftest, smolrun
-from smolrun import jobs
-try:
-    jobs.run(sys.argv[1], sys.argv[2], sys.argv[3], conftest.TASK, shard_rows=100)
-except smolrun.FileError as error:
-    print(type(error).__name__, error, error.code)
-"""
-
-
 def test_a_full_disk_is_one_error(few: Corpus, tmp_path: Path) -> None:
-    given, disk = write_jsonl(tmp_path / "in.jsonl", few.rows[:500]), tmp_path / "disk"
-    disk.mkdir()
-    mounted = f'mount -t tmpfs -o size=64k none "{disk}" && "$@"; status=$?; ls "{disk}/out/_smolrun"; exit $status'
-    command = [sys.executable, "-c", FULL, given, disk / "out", few.blob]
-    found = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh", *map(str, command)],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    told, *left = found.stdout.splitlines()
-    assert told.startswith("FileError") and "No space left on device" in told and told.endswith(" io"), told
-    assert f"{disk}/out" in told and not [name for name in left if name.endswith(".part")]
+    left = job_on_a_full_disk(few, tmp_path, "over = None")
+    assert ".part" not in left
 
 
 def test_wrong_arguments_are_told_at_once(few: Corpus, tmp_path: Path) -> None:

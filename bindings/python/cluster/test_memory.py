@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+import ray
 
 import smolrun
+import smolrun.ray
 from conftest import REAL_BLOB, TALES
+from smolrun.tasks import Generate
 
 WORKER = """
 import sys, time
@@ -56,12 +62,34 @@ def mapped(process: int, blob: Path, what: str) -> int:
 def test_four_workers_hold_the_weights_once(blob: Path) -> None:
     workers, _ = started(blob, 4, 8)
     try:
-        rss = [mapped(worker.pid, blob, "Rss") for worker in workers]
-        pss = [mapped(worker.pid, blob, "Pss") for worker in workers]
-        private = [private_bytes(worker.pid) for worker in workers]
+        check_shared([worker.pid for worker in workers], blob)
     finally:
         for worker in workers:
             worker.communicate()
+
+
+def test_four_actors_of_ray_hold_the_weights_once(blob: Path) -> None:
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level=logging.ERROR)
+    try:
+        task, rows = Generate("{text}", options={"max_tokens": 8}), pa.table({"text": ["Once upon a time"]})
+        actor: Any = ray.remote(num_cpus=1)(smolrun.ray.Apply)
+        actors = [actor.remote(str(blob), task) for _ in range(4)]
+        check_shared(ray.get([each.__ray_call__.remote(answered_by, rows) for each in actors]), blob)
+    finally:
+        ray.shutdown()
+
+
+def answered_by(actor: smolrun.ray.Apply, rows: pa.Table) -> int:
+    """The process of an actor that has answered rows."""
+    actor(rows)
+    return os.getpid()
+
+
+def check_shared(processes: list[int], blob: Path) -> None:
+    """That processes have a blob once together."""
+    rss = [mapped(process, blob, "Rss") for process in processes]
+    pss = [mapped(process, blob, "Pss") for process in processes]
+    private = [private_bytes(process) for process in processes]
     size = blob.stat().st_size
     told = {"blob": size, "rss": rss, "pss": pss, "pss of all": sum(pss), "private": private}
     print(json.dumps(told))

@@ -20,7 +20,20 @@ from ray.cluster_utils import Cluster
 
 import smolrun
 import smolrun.ray
-from conftest import TALES, TASK, Corpus, Row, bytes_of, killed_with_shards, read_jsonl, write_jsonl
+from conftest import (
+    TALES,
+    TASK,
+    Corpus,
+    Row,
+    bytes_of,
+    gone,
+    job_on_a_full_disk,
+    killed_with_shards,
+    last_line,
+    read_jsonl,
+    without,
+    write_jsonl,
+)
 from smolrun import jobs
 
 MEMORY = 100 << 20
@@ -154,10 +167,31 @@ def test_messages_are_answered(cluster: Cluster, tmp_path: Path) -> None:
         assert row["answer"] == model.generate(f"1970The {row['what']} said", max_tokens=8).text
 
 
-def test_a_vanished_blob_is_one_error(cluster: Cluster, few: Corpus) -> None:
-    done = smolrun.ray.generate(dataset(few.rows[:40]), "/nowhere/gone.bin", "{text}", workers=1)
-    with pytest.raises(Exception, match="/nowhere/gone.bin"):
+FULL = """
+import ray, smolrun.ray
+ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+over = smolrun.ray.over()
+"""
+
+
+def test_a_full_disk_is_one_error(few: Corpus, tmp_path: Path) -> None:
+    job_on_a_full_disk(few, tmp_path, FULL)
+
+
+def test_a_vanished_blob_is_one_error(cluster: Cluster, few: Corpus, tmp_path: Path) -> None:
+    given, blob = write_jsonl(tmp_path / "in.jsonl", few.rows[:100]), tmp_path / "blob.bin"
+    with pytest.raises(smolrun.FileMissingError, match="/nowhere/gone.bin"):
+        smolrun.ray.generate(dataset(few.rows[:40]), "/nowhere/gone.bin", "{text}", workers=1)
+    shutil.copy(few.blob, blob)
+    done = smolrun.ray.generate(dataset(few.rows[:40]), blob, "{text}", workers=1)
+    blob.unlink()
+    with pytest.raises(ray.exceptions.RayError) as lazy:
         done.take_all()
+    assert last_line(lazy.value) == gone(blob)
+    shutil.copy(few.blob, blob)
+    with pytest.raises(smolrun.FileMissingError) as found:
+        jobs.run(given, tmp_path / "out", blob, TASK, over=without(blob, smolrun.ray.over()))
+    assert last_line(found.value) == gone(blob) and not isinstance(found.value, ray.exceptions.RayError)
     with pytest.raises(smolrun.ArgumentError, match="column x: expected one of that name, found n, text, own"):
         smolrun.ray.generate(dataset(few.rows[:40]), few.blob, "{x}")
 

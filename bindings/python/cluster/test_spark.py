@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +15,24 @@ from typing import Any
 import numpy
 import psutil  # type: ignore[import-untyped]
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import smolrun
 import smolrun.spark
-from conftest import TASK, Corpus, Row, bytes_of, read_jsonl, write_jsonl
+from conftest import (
+    TASK,
+    Corpus,
+    Row,
+    bytes_of,
+    gone,
+    job_on_a_full_disk,
+    killed_with_shards,
+    last_line,
+    read_jsonl,
+    without,
+    write_jsonl,
+)
 from smolrun import jobs
 
 PARTITIONS = 8
@@ -82,6 +97,32 @@ def test_an_executor_is_killed_while_a_frame_is_computed(spark: SparkSession, fe
     few.check(row.asDict() for row in found)
 
 
+DRIVER = """
+import sys, conftest, smolrun.spark
+from pyspark.sql import SparkSession
+from smolrun import jobs
+spark = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false").getOrCreate()
+jobs.run(*sys.argv[1:4], conftest.TASK, shard_rows=50, over=smolrun.spark.over(spark), threads=1)
+"""
+
+
+def test_a_killed_driver_goes_on(spark: SparkSession, few: Corpus, tmp_path: Path) -> None:
+    """At once, while executors of the killed one may still be at work. A second Spark starts here, which may take more
+    than 20 seconds where others compute, too."""
+    given, out = write_jsonl(tmp_path / "in.jsonl", few.rows), tmp_path / "out"
+    left = killed_with_shards(out, 4, DRIVER, given, out, few.blob)
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    jobs.run(given, out, few.blob, TASK, shard_rows=50, over=smolrun.spark.over(spark), threads=1)
+    few.check(read_jsonl(out))
+    jobs.run(given, tmp_path / "alone", few.blob, TASK, shard_rows=50)
+    _, alive = psutil.wait_procs(left, timeout=20)
+    assert len(left) > 3 and not alive, "Spark ends what a driver began"
+    assert bytes_of(out) == bytes_of(tmp_path / "alone")
+    kept = [name for name, time_ns in before.items() if (out / name).stat().st_mtime_ns == time_ns]
+    # Each executor may have been between a shard and its record.
+    assert len(kept) >= len(before) - 2, "what was done is not done again"
+
+
 def executors() -> list[psutil.Process]:
     """The executors of this process's cluster."""
     return [child for child in psutil.Process().children(recursive=True) if is_executor(child)]
@@ -137,8 +178,33 @@ def test_a_poisoned_row_is_an_error_in_its_row(spark: SparkSession, few: Corpus)
     assert {row.n: row.error for row in found if row.error} == {7: "bad_row: column text: expected a value, found null"}
 
 
-def test_a_vanished_blob_is_one_error(spark: SparkSession, few: Corpus) -> None:
-    with pytest.raises(Exception, match="/nowhere/gone.bin"):
-        smolrun.spark.generate(frame(spark, few.rows[:4]), "/nowhere/gone.bin", "{text}").collect()
+FULL = """
+import smolrun.spark
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local-cluster[1,1,1024]").config("spark.ui.enabled", "false").getOrCreate()
+over = smolrun.spark.over(spark)
+"""
+
+
+def test_a_full_disk_is_one_error(few: Corpus, tmp_path: Path) -> None:
+    """A second Spark starts here, too."""
+    job_on_a_full_disk(few, tmp_path, FULL)
+
+
+def test_a_vanished_blob_is_one_error(spark: SparkSession, few: Corpus, tmp_path: Path) -> None:
+    """Spark tries each task four times."""
+    given, blob = write_jsonl(tmp_path / "in.jsonl", few.rows[:100]), tmp_path / "blob.bin"
+    with pytest.raises(smolrun.FileMissingError, match="/nowhere/gone.bin"):
+        smolrun.spark.generate(frame(spark, few.rows[:4]), "/nowhere/gone.bin", "{text}")
+    shutil.copy(few.blob, blob)
+    done = smolrun.spark.generate(frame(spark, few.rows[:4]), blob, "{text}")
+    blob.unlink()
+    with pytest.raises(PythonException) as lazy:
+        done.collect()
+    assert last_line(lazy.value) == gone(blob)
+    shutil.copy(few.blob, blob)
+    with pytest.raises(smolrun.FileMissingError) as found:
+        jobs.run(given, tmp_path / "out", blob, TASK, over=without(blob, smolrun.spark.over(spark)))
+    assert last_line(found.value) == gone(blob) and found.value.errno == errno.ENOENT
     with pytest.raises(smolrun.ArgumentError, match="column x"):
         smolrun.spark.generate(frame(spark, few.rows[:4]), few.blob, "{x}")

@@ -69,7 +69,7 @@ def _fetch(url: str, path: Path, sha256: str | None, storage: dict[str, Any]) ->
             part.flush()
             os.fsync(part.fileno())
         except OSError as error:
-            raise _told(error, url) from error
+            raise _told(error, url, path) from error
         _check(Path(part.name), sha256, verify=True, shown=_shown(url))
         os.link(part.name, path)
 
@@ -86,8 +86,10 @@ def _opened(url: str, storage: dict[str, Any]) -> AbstractContextManager[IO[byte
     return file
 
 
-def _told(error: OSError, url: str) -> smolrun.FileError:
+def _told(error: OSError, url: str, path: Path) -> smolrun.FileError:
     """Why nothing was fetched."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return smolrun.FileError(error.errno, error.strerror, str(path))
     is_missing = error.errno == errno.ENOENT or isinstance(error, FileNotFoundError) or getattr(error, "code", 0) == 404
     number = errno.ENOENT if is_missing else error.errno or errno.EIO
     kind = smolrun.FileMissingError if is_missing else smolrun.FileError

@@ -30,14 +30,15 @@ class Blob:
 
     @staticmethod
     def of(source: str | os.PathLike[str] | Blob, kv: str | None = None) -> Blob:
-        """The blob at a path or a URL. If it is here, every node must have the same one."""
+        """The blob at a path or a URL. What is at a path must be here, too, and every node must have the same one."""
         if isinstance(source, Blob):
             return source
         given = os.fspath(source)
-        if is_url(given) or not os.path.exists(given):
+        if is_url(given):
             return Blob(given, None, kv)
         with smolrun.load(given, kv=kv, threads=1) as model:  # type: ignore[arg-type]
-            return Blob(os.path.abspath(model.path), model.sha256, kv)
+            # What is no path is a model's name: each node finds its own path.
+            return Blob(os.path.abspath(model.path) if os.path.exists(given) else given, model.sha256, kv)
 
     def open(self, threads: int | None) -> smolrun.Model:
         """It, opened once in each process."""
@@ -89,6 +90,7 @@ class Worker:
         self.model = blob.open(threads)
         self.task = task
         self.tally = Tally()
+        self._told = Tally()
         names = list(task.fields)
         self._error = next(name for name in reversed(names) if name.endswith(ERROR))
         self._tokens = next((name for name in names if name.endswith("completion_tokens")), None)
@@ -103,6 +105,12 @@ class Worker:
             self.tally.seconds += time.perf_counter() - start
             yield result
             start = time.perf_counter()
+
+    def news(self) -> Tally:
+        """What has been done since this was asked last."""
+        news = self.tally - self._told
+        self._told = dataclasses.replace(self.tally)
+        return news
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with the results' columns beside its own."""

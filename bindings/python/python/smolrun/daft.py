@@ -21,7 +21,7 @@ import pyarrow as pa
 from daft.udf.metrics import increment_counter
 
 from smolrun import tasks
-from smolrun._worker import Blob, Tally, Worker, arrow_type, check_names, decided
+from smolrun._worker import Blob, Worker, arrow_type, check_names, decided
 from smolrun.tasks import Task
 
 
@@ -116,7 +116,6 @@ class _Apply:
 
     def __init__(self, blob: Blob, task: Task, threads: int) -> None:
         self.worker = Worker(blob, task, threads)
-        self.told = Tally()
 
     def results(self, *columns: daft.Series) -> pa.Array:
         """The results of columns, in the order of the task's inputs."""
@@ -129,7 +128,6 @@ class _Apply:
         return pa.StructArray.from_arrays(arrays, fields=types)
 
     def _tell(self) -> None:
-        new = self.worker.tally - self.told
-        self.told = self.worker.tally + Tally()
+        new = self.worker.news()
         for name, count in (("rows", new.rows), ("errors", new.errors), ("tokens", new.tokens)):
             increment_counter(f"smolrun_{name}", count)

@@ -37,7 +37,7 @@ import smolrun
 from smolrun import tasks
 from smolrun._progress import Line
 from smolrun._worker import Blob, Tally, Worker, check_names, decided, rows_of
-from smolrun.tasks import Result, Row, RowError, Task
+from smolrun.tasks import Result, Row, RowError, Task, _plain
 
 Manifest = dict[str, Any]
 """What manifest.json says: the job, and of each shard its name, rows, errors, tokens, seconds and sha256."""
@@ -93,7 +93,8 @@ def run(
     force: whether what another job left in the folder is replaced
 
     Called again, it does what is missing. Returns the manifest. What is wrong with a row is in the row's column
-    `error`. A disk that is full, or a blob that is not there, ends it with one error; then the same call goes on.
+    `error`. A disk that is full, or a file that is not there, ends it with one error that names the file; then the same
+    call goes on.
     """
     if shard_rows < 1:
         raise smolrun.ArgumentError(f"shard_rows: expected a number from 1 up, found {shard_rows}")
@@ -174,7 +175,8 @@ class Shards:
         """Compute a shard, write it, and return its record."""
         span = self.spans[number]
         worker = Worker(self.blob, self.task, self.threads)
-        content = _shard(span, worker)
+        with _telling_of(Path(span.path)):
+            content = _shard(span, worker)
         name = self.name(number)
         with _telling_of(self.folder / name):
             self._write(self.folder / name, content)
@@ -343,10 +345,6 @@ def _written(path: Path, task: Task) -> list[Result]:
         rows: list[Result] = pq.read_table(path, columns=list(task.fields)).to_pylist()
         return rows
     return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _job(files: list[dict[str, Any]], spans: list[Span], blob: Blob, task: Task, shard_rows: int) -> Manifest:

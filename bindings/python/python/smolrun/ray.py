@@ -55,7 +55,7 @@ class Apply:
         """An Arrow table for a batch in any of Ray Data's formats."""
         table = batch if isinstance(batch, pa.Table) else _table(batch)
         done = self._worker.table(table)
-        self._meter.tell(self._worker.tally)
+        self._meter.tell(self._worker)
         return done
 
 
@@ -256,7 +256,6 @@ class _Meter:
 
     def __init__(self, totals: Any) -> None:
         self._totals = totals
-        self._told = Tally()
         self._at = 0.0
         self._name = ray.get_runtime_context().get_actor_id() or str(os.getpid())
         keys, tags = ("worker",), {"worker": self._name}
@@ -266,10 +265,9 @@ class _Meter:
         ]
         self._speed = Gauge("smolrun_tokens_per_second", "tokens generated in a second", keys).set_default_tags(tags)
 
-    def tell(self, tally: Tally) -> None:
+    def tell(self, worker: Worker) -> None:
         """What is new."""
-        new = tally - self._told
-        self._told = tally + Tally()
+        new = worker.news()
         for counter, count in zip(self._counters, (new.rows, new.errors, new.tokens)):
             if count:
                 counter.inc(count)
@@ -277,7 +275,7 @@ class _Meter:
             self._speed.set(new.tokens / new.seconds)
         if self._totals is not None and time.monotonic() - self._at >= _SECONDS_BETWEEN_REPORTS:
             self._at = time.monotonic()
-            self._totals.tell.remote(self._name, tally)
+            self._totals.tell.remote(self._name, worker.tally)
 
 
 class _Totals:

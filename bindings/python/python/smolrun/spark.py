@@ -12,6 +12,8 @@ gives the same bits.
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +26,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import StructField, StructType
 
+import smolrun
 from smolrun import jobs, tasks
+from smolrun._errors import error as error_of
+from smolrun._errors import file_error
 from smolrun._progress import follow
 from smolrun._worker import Blob, Tally, Worker, check_names, decided
 from smolrun.tasks import Task
 
 _ADDED = "sparkfile:"
 """What the name of a file begins with that SparkContext.addFile took to all nodes."""
+
+_FAILED = "a shard failed: "
+"""What comes before the JSON of an error, in the text that Spark makes of what a task raises."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,10 @@ class _Stage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = self.worker()
-        told = Tally()
         for table in worker.tables(pa.Table.from_batches([batch]) for batch in batches):
             yield from table.combine_chunks().to_batches()
             if self.tally is not None:
-                self.tally.add({_who(): worker.tally - told})
-                told = worker.tally + Tally()
+                self.tally.add({_who(): worker.news()})
 
 
 def apply(
@@ -164,10 +170,38 @@ def over(session: SparkSession) -> jobs.Over:
     """
 
     def computed(shards: Callable[[int], jobs.Manifest], numbers: Sequence[int]) -> Iterable[jobs.Manifest]:
-        records: list[jobs.Manifest] = session.sparkContext.parallelize(numbers, len(numbers)).map(shards).collect()
+        rdd = session.sparkContext.parallelize(numbers, len(numbers)).map(functools.partial(_call, shards))
+        try:
+            records: list[jobs.Manifest] = rdd.collect()
+        except Exception as error:
+            ours = _error_in(str(error))
+            if ours is None:
+                raise
+            raise ours from None
         return records
 
     return computed
+
+
+def _call(shards: Callable[[int], jobs.Manifest], number: int) -> jobs.Manifest:
+    try:
+        return shards(number)
+    except smolrun.FileError as error:
+        told = {"code": error.code, "errno": error.errno, "message": error.strerror, "path": error.filename}
+        raise RuntimeError(_FAILED + json.dumps(told)) from error
+    except smolrun.Error as error:
+        raise RuntimeError(_FAILED + json.dumps({"code": error.code, "message": str(error)})) from error
+
+
+def _error_in(text: str) -> smolrun.Error | None:
+    """The error that a task raised, if it is one of ours."""
+    _, _, told = text.partition(_FAILED)
+    if not told:
+        return None
+    error, _ = json.JSONDecoder().raw_decode(told)
+    if "path" in error:
+        return file_error(error["errno"], error["message"], error["path"])
+    return error_of(error["code"], error["message"])
 
 
 def _schema(frame: DataFrame, task: Task) -> StructType:
