@@ -1,7 +1,5 @@
 //! Activations quantized for products with quantized matrices: see [`crate::kernels::quantized`].
 
-use std::hint::black_box;
-
 use crate::format::BLOCK;
 use crate::kernels::LANES;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
@@ -46,10 +44,21 @@ impl QuantizeBlocks<'_> {
     fn round(self, encoding: Encoding, bits: ActivationBits) {
         let QuantizeBlocks { x, rows, first, blocks, .. } = self;
         let x: &[[f32; LANES]] = x.as_chunks().0;
-        for (i, block) in blocks.iter_mut().enumerate() {
-            let (index, row) = (first + i / rows, i % rows);
-            let lanes = |panel: usize| x.get(panel * rows + row).copied().unwrap_or([0.0; LANES]);
-            *block = ActivationBlock::new(encoding, bits, [lanes(2 * index), lanes(2 * index + 1)]);
+        let mut panels = x[2 * first * rows..].chunks_exact(rows);
+        for blocks in blocks.chunks_exact_mut(rows) {
+            let first = panels.next().unwrap_or(&[]);
+            match panels.next() {
+                Some(second) => {
+                    for ((block, first), second) in blocks.iter_mut().zip(first).zip(second) {
+                        *block = ActivationBlock::new(encoding, bits, [*first, *second]);
+                    }
+                }
+                None => {
+                    for (block, first) in blocks.iter_mut().zip(first) {
+                        *block = ActivationBlock::new(encoding, bits, [*first, [0.0; LANES]]);
+                    }
+                }
+            }
         }
     }
 }
@@ -57,10 +66,10 @@ impl QuantizeBlocks<'_> {
 impl ActivationBlock {
     #[inline(always)]
     fn new(encoding: Encoding, bits: ActivationBits, x: [[f32; LANES]; 2]) -> ActivationBlock {
-        let (numbers, scale) = numbers(x, bits);
+        let (numbers, sum, scale) = numbers(x, bits);
         let minus_sum = match encoding {
             Encoding::I16 => 0,
-            Encoding::I8 => minus_sum(&numbers),
+            Encoding::I8 => -sum,
         };
         ActivationBlock {
             halves: encoding.encode(numbers, bits),
@@ -70,19 +79,11 @@ impl ActivationBlock {
     }
 }
 
-/// What all numbers add up to, negative. Half of it in `black_box`, else LLVM takes numbers out of registers one by one.
+/// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
-fn minus_sum(numbers: &[i16; BLOCK]) -> i32 {
-    let mut sums = [0; LANES];
-    for lane in 0..LANES {
-        sums[lane] = i32::from(numbers[lane]) + i32::from(numbers[LANES + lane]);
-    }
-    -black_box(sums).iter().sum::<i32>()
-}
-
-/// Activations of a block as whole numbers of so many bits, and what they are multiples of.
-#[inline(always)]
-fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], f32) {
+fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
+    // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
+    const ROUND: f32 = 12_582_912.0;
     let mut largest = 0;
     for lane in 0..LANES {
         // Without their signs, larger numbers have larger bits, NaN the largest.
@@ -92,15 +93,17 @@ fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], f32) {
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
     let scale = if largest.is_finite() { largest / bits.largest() } else { f32::NAN };
-    let factor = if (SMALLEST..f32::INFINITY).contains(&largest) { bits.largest() / largest } else { 0.0 };
-    let x = x.as_flattened();
-    let mut numbers = [0i16; BLOCK];
-    for i in 0..BLOCK {
-        // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
-        let number = (x[i] * factor + 12_582_912.0).to_bits() as i16;
-        numbers[i] = if factor > 0.0 { number } else { 0 };
+    let (mut numbers, mut sum) = ([0; BLOCK], 0i32);
+    if (SMALLEST..f32::INFINITY).contains(&largest) {
+        let factor = bits.largest() / largest;
+        for lane in 0..LANES {
+            let number = |x: f32| (x * factor + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+            let [first, second] = [number(x[0][lane]), number(x[1][lane])];
+            sum = sum.wrapping_add(first.wrapping_add(second));
+            (numbers[lane], numbers[LANES + lane]) = (first as i16, second as i16);
+        }
     }
-    (numbers, scale)
+    (numbers, sum, scale)
 }
 
 /// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of 16 rows at a time, from the `first`
@@ -129,7 +132,7 @@ impl PlainOp for QuantizeTiles<'_> {
                     false => [0.0; LANES],
                 };
                 let x = [lanes(2 * block), lanes(2 * block + 1)];
-                let (numbers, scale) = numbers(x, ActivationBits::Twelve);
+                let (numbers, _, scale) = numbers(x, ActivationBits::Twelve);
                 let (mut upper, mut lower) = ([0; BLOCK], [0; BLOCK]);
                 for i in 0..BLOCK {
                     let multiple = (numbers[i] + 64) & !127;
