@@ -62,7 +62,6 @@ const X86: Processor = Processor {
         kernel(AVX512, F16, "avx512 f16", 1.7),
         kernel(AVX512, I8, "avx512 i8", 1.8),
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.3),
-        kernel(AVX512_VNNI, F32, "avx512vnni f32", 1.7),
         kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
         // What is left to the vector unit; tiles are multiplied by assembly.
         kernel(AVX512_AMX, TILES, "avx512amx quantized", 5.5),

@@ -7,8 +7,9 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::model::Model;
 
-/// Most tokens of a piece: enough to be bound by arithmetic; logits of that many positions are 25 MB of 49,152 tokens.
-pub(super) const ROWS: usize = 128;
+/// Most tokens of a piece, whole register tiles: enough to be bound by arithmetic; logits of that many positions are 24 MB
+/// of 49,152 tokens.
+pub(super) const ROWS: usize = 120;
 
 /// The windows that are still to be scored.
 pub(super) struct Windows<'a> {

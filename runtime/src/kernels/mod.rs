@@ -173,7 +173,7 @@ impl Kernels {
     }
 
     /// Runs an operation on this set.
-    pub(crate) fn run(self, op: impl Op + RunOn<Scalar>) {
+    pub(crate) fn run<O: Op + RunOn<Scalar>>(self, op: O) {
         op.check();
         match self.0 {
             Set::Scalar => op.run_on(Scalar),
@@ -182,9 +182,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(set) => set.run(op),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Vnni(set) => set.run(op),
+            Set::Avx512Vnni(set) => run_avx512(set, op),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.vnni().run(op),
+            Set::Avx512Amx(set) => run_avx512(set.vnni(), op),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(set) => set.run(op),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -290,6 +290,12 @@ impl Kernels {
 
     /// Operations of an iteration of [`Kernels::multiply_adds`]; a multiply-add is two.
     pub(crate) const ITERATION: usize = 2 * ops::SUMS * LANES;
+}
+
+/// Floats are computed as without VNNI.
+#[cfg(target_arch = "x86_64")]
+fn run_avx512<O: Op>(set: avx512::Avx512<true>, op: O) {
+    if O::INTEGERS { set.run(op) } else { set.plain().run(op) }
 }
 
 /// Starts to fetch the beginning of `elements`: by its end the processor sees that lines follow one another.

@@ -9,6 +9,10 @@ use super::quantized::{ActivationBlock, Encoding, Group};
 /// All that [`Op::run`] calls must be inlined (`#[inline(always)]`): code is compiled for a set only where it ends up in the
 /// set's [`entry`].
 pub(crate) trait Op {
+    /// Whether it computes with [`Integers`]. What does not is the same for sets that differ in these alone, and compiled for
+    /// one of them.
+    const INTEGERS: bool = false;
+
     /// Panics unless the operands go together.
     fn check(&self) {}
 

@@ -23,8 +23,8 @@ use crate::format::{Kind, LayerSections};
 use crate::kernels::{Kernels, LANES};
 use crate::sequence::{KvDtype, Overflow, Owner, Sequence};
 
-/// Rows whose logits are computed together when all are asked for.
-const LOGITS_ROWS: usize = 16;
+/// Rows whose logits are computed together when all are asked for: whole register tiles of every set.
+const LOGITS_ROWS: usize = 24;
 // Logits are never rounded: an engine that may round has one sequence a pass.
 const _: () = assert!(LOGITS_ROWS < FEWEST_ROWS);
 /// Most threads an engine may have.

@@ -24,6 +24,8 @@ pub(crate) struct QuantizeBlocks<'a> {
 }
 
 impl Op for QuantizeBlocks<'_> {
+    const INTEGERS: bool = true;
+
     #[inline(always)]
     fn run<S: Integers>(self, _: S) {
         self.encode(S::ENCODING);

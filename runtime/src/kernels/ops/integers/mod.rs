@@ -47,6 +47,8 @@ pub(crate) struct MatmulQuantized<'a> {
 }
 
 impl Op for MatmulQuantized<'_> {
+    const INTEGERS: bool = true;
+
     fn check(&self) {
         check(self.w, self.rows, self.y);
         let blocks = self.w.blocks() * self.rows;
