@@ -12,6 +12,8 @@ const TASKS_PER_THREAD: usize = 2;
 /// The same for steps of at least [`LARGE_WORK`] multiplications: many rows of a prompt.
 const TASKS_PER_THREAD_IF_LARGE: usize = 4;
 const LARGE_WORK: usize = 1 << 26;
+/// What rounding, turning or storing an activation takes, in multiplications of a product.
+const ELEMENT_WORK: usize = 16;
 /// Multiplications below which a step is not worth handing out.
 const SERIAL_WORK: usize = 1 << 17;
 
@@ -41,6 +43,11 @@ impl ExecContext {
             LARGE_WORK.. => TASKS_PER_THREAD_IF_LARGE,
         };
         self.pool.threads() * for_each
+    }
+
+    /// The same for a step that changes so many activations one by one.
+    pub(crate) fn element_tasks(&self, elements: usize) -> usize {
+        self.tasks(elements.saturating_mul(ELEMENT_WORK))
     }
 
     /// `y = w x + bias`, where there is one.

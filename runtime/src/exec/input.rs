@@ -56,7 +56,7 @@ impl ExecContext {
         x: &'a [f32],
         rows: usize,
     ) -> (Input<'a>, &'a mut Pool) {
-        let (rounds, tasks) = (self.rounds(rows), self.tasks(x.len()));
+        let (rounds, tasks) = (self.rounds(rows), self.element_tasks(x.len()));
         let ExecContext { kernels, pool, rounding, quantized } = self;
         let kernels = *kernels;
         let unit = rounding.as_ref().filter(|_| rounds).and_then(|rounding| rounding.unit_for(w.data));

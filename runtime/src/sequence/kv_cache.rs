@@ -487,7 +487,7 @@ impl NewPositions<'_> {
     ) {
         let start = block * KV_BLOCK;
         let positions = self.first.max(start)..(self.first + self.count).min(start + KV_BLOCK);
-        let tasks = exec.tasks(2 * self.keys.len() / self.rows * positions.len());
+        let tasks = exec.element_tasks(2 * self.keys.len() / self.rows * positions.len());
         exec.pool.split(layer, unit, tasks, |first, run| {
             for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
                 let (numbers, scales) = half.split_at_mut(KV_BLOCK * head_dim);

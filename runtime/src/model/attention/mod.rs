@@ -46,7 +46,7 @@ impl Attention<'_, '_> {
         let Config { num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, .. } = *self.config;
         let (kernels, rows, head) = (self.exec.kernels, self.rows, head_dim * self.rows);
         let queries_and_keys = &mut s.qkv[..(num_attention_heads + num_key_value_heads) * head];
-        let tasks = self.exec.tasks(queries_and_keys.len());
+        let tasks = self.exec.element_tasks(queries_and_keys.len());
         self.exec.pool.split_with(queries_and_keys, head, tasks, &mut s.workers, |first, heads, worker| {
             let (inverse_rms, normed) = worker.norm.split_at_mut(rows);
             for (index, head) in (first..).zip(heads.chunks_exact_mut(head)) {
@@ -67,7 +67,7 @@ impl Attention<'_, '_> {
         let Config { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
         let (rope, rows, head) = (self.rope, self.rows, head_dim * self.rows);
         let queries_and_keys = &mut qkv[..(num_attention_heads + num_key_value_heads) * head];
-        let tasks = self.exec.tasks(queries_and_keys.len());
+        let tasks = self.exec.element_tasks(queries_and_keys.len());
         self.exec.pool.split(queries_and_keys, head, tasks, |_, heads| {
             heads.chunks_exact_mut(head).for_each(|head| rope.rotate(head, rows));
         });
