@@ -26,14 +26,15 @@ fetch_real_gguf() {
 }
 
 # Vocabularies and chat templates of many models as they were published, and what writes GGUF files of checkpoints: from
-# the source distribution of llama-cpp-python. (pip prepares its build to read its name, which takes most of the time.)
+# the source distribution of llama-cpp-python. (pip prepares its build to read its name. Only this package comes as source:
+# with `:all:`, what builds it would be built, too, and compiling CMake takes ten minutes.)
 fetch_published() {
     [[ -n ${SMOL_PUBLISHED:-} ]] && return
     export SMOL_PUBLISHED=$cache/llama_cpp_python-0.3.36
     [[ -e $SMOL_PUBLISHED ]] && return
     local archive=$cache/llama_cpp_python-0.3.36.tar.gz
     local parts=(models gguf-py conversion convert_hf_to_gguf.py)
-    [[ -e $archive ]] || pip_download --no-binary :all: llama-cpp-python==0.3.36
+    [[ -e $archive ]] || pip_download --no-binary llama-cpp-python llama-cpp-python==0.3.36
     sha256sum --check --quiet <<<"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e  $archive"
     rm -rf "$SMOL_PUBLISHED.part"
     mkdir "$SMOL_PUBLISHED.part"

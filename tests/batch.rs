@@ -38,7 +38,9 @@ impl Batch {
     }
 
     fn command(&self, out: &str, options: &[&str]) -> Command {
-        let mut command = Command::new(program("smolrun"));
+        // A shell starts background jobs with interrupts ignored, and this test may be part of one.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(program("smolrun"));
         command.arg("batch").args([&self.blob, &self.input()]).arg("-o").arg(self.out(out)).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -1,14 +1,15 @@
 //! What the kernels are compiled to, on any machine: the loops that multiply keep their sums in registers, and do little else.
+//! Looked at are the programs that the other tests run, so those of an optimized build.
 //!
 //! A processor with AVX-512 is not needed to see that its kernel moves sums to the stack and back. That happened: such a
 //! kernel was 2.3 times slower than the one for AVX2 on the same processor, and all results were right.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use smol_tests::common::repository;
+use smol_tests::common::{program, repository};
 
 /// An operation compiled for a set, and the most instructions its best loop may have for each multiply-add. The least there
 /// can be is one, and loads of what is multiplied; of i16, an addition more.
@@ -38,7 +39,8 @@ const TILES: &str = "11MatmulTilesE";
 
 /// How an instruction set's assembly reads.
 struct Processor {
-    target: &'static str,
+    /// What prints it, of GNU's binutils.
+    objdump: &'static str,
     kernels: &'static [Kernel],
     /// Multiply-adds of floats, and of integers: those of a block's inputs, which a float multiply-add ends.
     floats: &'static str,
@@ -50,7 +52,7 @@ struct Processor {
 }
 
 const X86: Processor = Processor {
-    target: "x86_64-unknown-linux-gnu",
+    objdump: "objdump",
     kernels: &[
         kernel(AVX2, F32, "avx2 f32", 1.9),
         kernel(AVX2, BF16, "avx2 bf16", 2.1),
@@ -72,13 +74,13 @@ const X86: Processor = Processor {
     spills: |line| {
         line.starts_with("vmov")
             && line
-                .split_once(", ")
+                .split_once(',')
                 .is_some_and(|(from, to)| is_vector(from) && (to.contains("(%rsp") || to.contains("(%rbp")))
     },
 };
 
 const ARM: Processor = Processor {
-    target: "aarch64-unknown-linux-gnu",
+    objdump: "aarch64-linux-gnu-objdump",
     kernels: &[
         kernel(NEON, F32, "neon f32", 1.5),
         kernel(NEON, BF16, "neon bf16", 1.5),
@@ -111,8 +113,14 @@ const MOST_LANE_BY_LANE: usize = 8;
 struct Loop {
     instructions: usize,
     multiply_adds: usize,
+    /// Of floats, where `multiply_adds` are of integers: they end a block.
+    ends: usize,
     spills: usize,
 }
+
+/// What a float multiply-add that ends a block of 32 inputs has before it in any set: so many of integers, or more. A loop
+/// with fewer is one over blocks that looks like an innermost one, since LLVM has put the rest of a block elsewhere.
+const FEWEST_OF_A_BLOCK: usize = 8;
 
 impl Loop {
     /// Instructions for each multiply-add.
@@ -122,17 +130,20 @@ impl Loop {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "looks at optimized code")]
 fn x86_kernels_keep_their_sums_in_registers() {
-    check(&X86);
+    check(&X86, &program("smolrun"));
 }
 
+/// `scripts/test_targets.sh` sets the linker that this needs.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "looks at optimized code")]
 fn arm_kernels_keep_their_sums_in_registers() {
-    check(&ARM);
+    check(&ARM, &arm_example());
 }
 
-fn check(processor: &Processor) {
-    let assembly = assembly(processor.target);
+fn check(processor: &Processor, program: &Path) {
+    let assembly = assembly(processor.objdump, program);
     let functions = functions(&assembly);
     let mut faults = String::new();
     for kernel in processor.kernels {
@@ -145,7 +156,7 @@ fn check(processor: &Processor) {
             "{}: no function {:?} in {}",
             kernel.name,
             kernel.symbol,
-            processor.target
+            program.display()
         );
         let loops: Vec<Loop> = found.iter().flat_map(|(_, lines)| loops(processor, kernel, lines)).collect();
         let best = loops
@@ -168,106 +179,110 @@ fn check(processor: &Processor) {
     }
     for (symbol, lines) in functions.iter().filter(|(symbol, _)| symbol.contains("3run8compiled")) {
         let found =
-            lines.iter().filter(|line| processor.lane_by_lane.iter().any(|name| line.starts_with(name)));
+            lines.iter().filter(|line| processor.lane_by_lane.iter().any(|name| line.text.starts_with(name)));
         let count = found.count();
         if count > MOST_LANE_BY_LANE {
             writeln!(faults, "{symbol}: takes lanes one by one, {count} times").unwrap();
         }
-    }
-    assert!(faults.is_empty(), "{}\n{faults}", processor.target);
-}
-
-/// The library compiled for a processor, as text.
-fn assembly(target: &str) -> String {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("codegen");
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "rustc",
-            "--quiet",
-            "--locked",
-            "--release",
-            "--package",
-            "smolrun",
-            "--lib",
-            "--no-default-features",
-        ])
-        .args(["--target", target, "--", "--emit=asm", "-Ccodegen-units=1"])
-        .current_dir(repository())
-        .env("CARGO_TARGET_DIR", &directory)
-        .env("RUSTFLAGS", "-C symbol-mangling-version=v0")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("RUSTC_WRAPPER")
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .output()
-        .expect("cargo runs");
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{target} is missing? rustup target add {target}\n{message}");
-    // Cargo may have kept those of older sources.
-    let files = std::fs::read_dir(directory.join(target).join("release/deps"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let newest = files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "s"))
-        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("smolrun-"))
-        .max_by_key(|path| path.metadata().unwrap().modified().unwrap());
-    std::fs::read_to_string(newest.expect("an assembly file")).unwrap()
-}
-
-/// The lines of each function, trimmed.
-fn functions(assembly: &str) -> BTreeMap<&str, Vec<&str>> {
-    let mut functions = BTreeMap::new();
-    let mut lines = Vec::new();
-    let mut name = "";
-    for line in assembly.lines() {
-        match line.strip_suffix(':') {
-            Some(symbol) if symbol.starts_with("_R") => {
-                functions.insert(name, std::mem::take(&mut lines));
-                name = symbol;
-            }
-            _ => lines.push(line.trim()),
+        for callee in lines.iter().filter_map(Instruction::call).filter(|callee| callee.contains("7kernels"))
+        {
+            writeln!(faults, "{symbol}: calls what is compiled without the set: {callee}").unwrap();
         }
     }
-    functions.insert(name, lines);
+    assert!(faults.is_empty(), "{}\n{faults}", program.display());
+}
+
+/// An example that has all kernels, compiled for Arm as `scripts/test_targets.sh` does.
+fn arm_example() -> PathBuf {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    let profile = program("smolrun").parent().expect("a program lies in a profile's directory").to_owned();
+    let [target_dir, profile] = [profile.parent(), profile.file_name().map(Path::new)].map(Option::unwrap);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--package", "smolrun", "--no-default-features"]);
+    cargo.args(["--example", "hash_logits", "--target", TARGET, "--profile"]).arg(profile);
+    let done =
+        cargo.arg("--target-dir").arg(target_dir).current_dir(repository()).status().expect("cargo runs");
+    assert!(done.success(), "{TARGET} is missing? rustup target add {TARGET}");
+    target_dir.join(TARGET).join(profile).join("examples/hash_logits")
+}
+
+/// A program's machine code as text.
+fn assembly(objdump: &str, program: &Path) -> String {
+    let output = Command::new(objdump)
+        .args(["--disassemble", "--no-show-raw-insn"])
+        .arg(program)
+        .output()
+        .unwrap_or_else(|error| panic!("{objdump}, of GNU's binutils: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One instruction and where it lies.
+#[derive(Clone, Copy)]
+struct Instruction<'a> {
+    address: u64,
+    text: &'a str,
+}
+
+impl Instruction<'_> {
+    /// Where it may go on, if that is elsewhere.
+    fn jump(&self) -> Option<u64> {
+        let is_jump = ["j", "b.", "b\t", "cb", "tb"].iter().any(|name| self.text.starts_with(name));
+        let (operands, _function) = self.text.split_once(" <")?;
+        let address = operands.rsplit([' ', '\t', ',']).next()?;
+        is_jump.then(|| u64::from_str_radix(address, 16).ok()).flatten()
+    }
+
+    /// The function that it calls, if it calls one.
+    fn call(&self) -> Option<&str> {
+        let is_call = ["call", "bl\t"].iter().any(|name| self.text.starts_with(name));
+        let (_, function) = self.text.split_once(" <")?;
+        is_call.then_some(function.trim_end_matches('>'))
+    }
+}
+
+/// The instructions of each function of Rust's.
+fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
+    let mut functions = BTreeMap::<_, Vec<_>>::new();
+    let mut name = "";
+    for line in assembly.lines() {
+        if let Some((_, symbol)) = line.strip_suffix(">:").and_then(|line| line.split_once(" <")) {
+            name = symbol;
+        } else if let Some((address, text)) = line.split_once(":\t")
+            && let Ok(address) = u64::from_str_radix(address.trim(), 16)
+            && name.starts_with("_R")
+        {
+            functions.entry(name).or_default().push(Instruction { address, text: text.trim() });
+        }
+    }
     functions
 }
 
 /// The loops with no other loop inside that multiply and add.
-fn loops(processor: &Processor, kernel: &Kernel, lines: &[&str]) -> Vec<Loop> {
-    let is_multiply_add = |line: &str| match kernel.symbol[1] {
-        QUANTIZED => processor.integers.iter().any(|name| line.starts_with(name)),
-        _ => line.starts_with(processor.floats),
-    };
-    let labels: BTreeMap<&str, usize> =
-        lines.iter().enumerate().filter_map(|(i, line)| Some((line.strip_suffix(':')?, i))).collect();
-    let jump = |line: &str| labels.get(line.split(['\t', ' ', ',']).next_back()?).copied();
-    let back: Vec<(usize, usize)> = lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| {
-            line.starts_with('j')
-                || line.starts_with("b.")
-                || line.starts_with("b\t")
-                || line.starts_with("cb")
-                || line.starts_with("tb")
-        })
-        .filter_map(|(end, line)| Some((jump(line)?, end)).filter(|(start, end)| start < end))
+fn loops(processor: &Processor, kernel: &Kernel, function: &[Instruction]) -> Vec<Loop> {
+    let is_float = |line: &str| line.starts_with(processor.floats);
+    let is_integer = |line: &str| processor.integers.iter().any(|name| line.starts_with(name));
+    let is_quantized = kernel.symbol[1] == QUANTIZED;
+    let place = |address| function.binary_search_by_key(&address, |instruction| instruction.address).ok();
+    let back: Vec<(usize, usize)> = (0..function.len())
+        .filter_map(|end| Some((place(function[end].jump()?)?, end)))
+        .filter(|(start, end)| start < end)
         .collect();
     let is_innermost = |(start, end): &(usize, usize)| {
         !back.iter().any(|other| (other.0, other.1) != (*start, *end) && *start <= other.0 && other.1 <= *end)
     };
-    let is_instruction =
-        |line: &&&str| !line.is_empty() && !line.ends_with(':') && !line.starts_with(['.', '#', '/']);
     back.iter()
         .filter(|range| is_innermost(range))
         .map(|(start, end)| {
-            let body: Vec<_> = lines[*start..=*end].iter().filter(is_instruction).collect();
-            let count = |is: &dyn Fn(&str) -> bool| body.iter().filter(|line| is(line)).count();
+            let body = &function[*start..=*end];
+            let count = |is: &dyn Fn(&str) -> bool| body.iter().filter(|line| is(line.text)).count();
             Loop {
                 instructions: body.len(),
-                multiply_adds: count(&is_multiply_add),
+                multiply_adds: if is_quantized { count(&is_integer) } else { count(&is_float) },
+                ends: if is_quantized { count(&is_float) } else { 0 },
                 spills: count(&|line| (processor.spills)(line)),
             }
         })
-        .filter(|l| l.multiply_adds > 0)
+        .filter(|l| l.multiply_adds > 0 && l.multiply_adds >= l.ends * FEWEST_OF_A_BLOCK)
         .collect()
 }

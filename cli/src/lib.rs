@@ -45,15 +45,16 @@ use self::sampling::{Defaults, SamplingArgs};
 /// What the library calls arguments that come from no option: from a text, a model or the environment.
 const NO_OPTIONS: [&str; 6] = ["SMOLRUN_ISA", "continuations", "logits", "prompt", "reference", "tokens"];
 
-/// Runs the program with these arguments, the first of which is its name, and returns its exit code. Wrong usage, and a
-/// signal, end the process.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+/// Runs the program with the arguments that `args` gives, the first of which is its name, and returns its exit code. Wrong
+/// usage, and a signal, end the process. Nothing is allocated before it is known that there is memory, so `args` is called
+/// after that.
+pub fn run<Args: IntoIterator<Item = OsString>>(args: impl FnOnce() -> Args) -> u8 {
     let start = Instant::now();
     if let Err(error) = memory::check() {
         let _ = writeln!(io::stderr(), "smolrun: error: {error}"); // which needs no memory
         return exit_code::FAILURE;
     }
-    match run_args(args, start) {
+    match run_args(args(), start) {
         Ok(code) => code,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => exit_code::SUCCESS,

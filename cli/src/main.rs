@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    smolrun_cli::run(std::env::args_os()).into()
+    smolrun_cli::run(std::env::args_os).into()
 }

@@ -44,7 +44,7 @@ mod _smolrun {
     /// Run the program smolrun with these arguments, the first of which is its name, and return its exit code.
     #[pyfunction]
     fn run_smolrun(py: Python<'_>, args: Vec<OsString>) -> u8 {
-        py.detach(|| smolrun_cli::run(args))
+        py.detach(|| smolrun_cli::run(|| args))
     }
 
     /// Run the program smolconv with these arguments, the first of which is its name, and return its exit code.

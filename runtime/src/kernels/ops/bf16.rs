@@ -69,10 +69,15 @@ impl ExactInputs<'_> {
     pub(in crate::kernels) fn tile_row(&self, tile: usize, row: usize) -> [[f32; LANES]; 2] {
         let (steps, tile) = (tiles_of_row(self.inputs), self.first + tile);
         let (row, panel) = (tile / steps * TILE_ROWS + row, 2 * (tile % steps));
-        [panel, panel + 1].map(|panel| match panel * LANES < self.inputs && row < self.rows {
+        [self.lanes_of(panel, row), self.lanes_of(panel + 1, row)]
+    }
+
+    #[inline(always)]
+    fn lanes_of(&self, panel: usize, row: usize) -> [f32; LANES] {
+        match panel * LANES < self.inputs && row < self.rows {
             true => self.lanes[panel * self.rows + row],
             false => [0.0; LANES],
-        })
+        }
     }
 }
 

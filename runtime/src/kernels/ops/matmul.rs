@@ -216,7 +216,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
-            let panels = panels.map(|panel| &panel[step * LANES / E::INPUTS..][..LANES / E::INPUTS]);
+            let panels = parts(panels, step * LANES / E::INPUTS, LANES / E::INPUTS);
             if rows == R && (P == 4 || !simd.foresees()) {
                 // Weights that are used once are waited for. (Four panels are read only where nothing is foreseen.)
                 panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
@@ -227,7 +227,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
         if rest > 0 {
             let x: &[[f32; LANES]; R] = rows_of(x, steps * rows);
-            let panels = panels.map(|panel| &panel[steps * LANES / E::INPUTS..][..rest]);
+            let panels = parts(panels, steps * LANES / E::INPUTS, rest);
             for i in 0..rest {
                 self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
             }
@@ -270,6 +270,14 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
         panels
     }
+}
+
+/// `count` places of each panel from `first` on. (`map` would be a call, which is compiled without the set's instructions.)
+#[inline(always)]
+fn parts<T, const P: usize>(panels: [&[T]; P], first: usize, count: usize) -> [&[T]; P] {
+    let mut parts = panels;
+    unrolled!(p < P of 4 => { parts[p] = &panels[p][first..][..count] });
+    parts
 }
 
 /// `N` of the 16 lanes from `first` on.

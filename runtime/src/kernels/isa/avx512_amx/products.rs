@@ -52,13 +52,19 @@ impl QuantizedProduct<'_, Avx512<true>> {
     /// The codes that are taken apart after those from block `start` on of a pair of panels.
     #[inline(always)]
     fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
-        let w = self.w;
-        let (pair, start) = if start + DEPTH < w.blocks() { (pair, start + DEPTH) } else { (pair + 1, 0) };
-        let count = DEPTH.min(w.blocks() - start) * C::BITS;
-        [2 * pair, 2 * pair + 1].map(|panel| match panel < w.count() {
-            true => &w.panel(panel).codes[start * C::BITS..][..count],
+        let more = start + DEPTH < self.w.blocks();
+        let (pair, start) = if more { (pair, start + DEPTH) } else { (pair + 1, 0) };
+        [self.codes_from::<C>(2 * pair, start), self.codes_from::<C>(2 * pair + 1, start)]
+    }
+
+    /// Those of at most [`DEPTH`] blocks of a panel, if there is one.
+    #[inline(always)]
+    fn codes_from<C: Codes>(&self, panel: usize, start: usize) -> &[Group] {
+        let count = DEPTH.min(self.w.blocks() - start) * C::BITS;
+        match panel < self.w.count() {
+            true => &self.w.panel(panel).codes[start * C::BITS..][..count],
             false => &[],
-        })
+        }
     }
 
     /// Has a share of such codes read while others are multiplied.
@@ -243,7 +249,7 @@ impl RoundedTileProduct<'_> {
                 for (i, x) in runs.enumerate() {
                     self.product.prefetch(next, i * share, share);
                     // An odd last run comes twice: the copy has no place in `y`.
-                    let x = [0, x.len() - w.blocks()].map(|run| &x[run + start..][..count]);
+                    let x = [&x[start..][..count], &x[x.len() - w.blocks() + start..][..count]];
                     let sums = self.registers.products(x, [&values.0[0][..count], &values.0[1][..count]]);
                     for (p, y) in y.chunks_exact_mut(rows).enumerate() {
                         let y = y.iter_mut().skip(2 * i * TILE_ROWS);

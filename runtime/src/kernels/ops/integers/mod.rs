@@ -202,10 +202,9 @@ impl Codes for Q3 {
     ) -> [S::Bytes; 2] {
         let lower = simd.shift_right(simd.bytes(&block[k / 2], part), 4 * (k % 2) as u32);
         let upper = simd.shift_right(simd.bytes(&block[2], part), 2 * k as u32);
-        let code = |lower, upper| simd.or(simd.and(lower, 3), simd.and(upper, 4));
         let [first, second] = [
-            code(lower, simd.shift_left(upper, 2)),
-            code(simd.shift_right(lower, 2), simd.shift_left(upper, 1)),
+            simd.or(simd.and(lower, 3), simd.and(simd.shift_left(upper, 2), 4)),
+            simd.or(simd.and(simd.shift_right(lower, 2), 3), simd.and(simd.shift_left(upper, 1), 4)),
         ];
         [simd.look_up(table, first), simd.look_up(table, second)]
     }
@@ -227,11 +226,9 @@ fn with_upper_bits<S: Integers>(
     upper: [S::Bytes; 2],
     mask: u8,
 ) -> [S::Bytes; 2] {
-    let offset = if S::UNSIGNED { OFFSET } else { 0 };
-    let value = |lower, upper| {
-        simd.minus(simd.or(lower, simd.and(upper, mask)), ((mask + 16) / 2).wrapping_sub(offset))
-    };
-    [value(lower[0], upper[0]), value(lower[1], upper[1])]
+    let less = ((mask + 16) / 2).wrapping_sub(if S::UNSIGNED { OFFSET } else { 0 });
+    let codes = [simd.or(lower[0], simd.and(upper[0], mask)), simd.or(lower[1], simd.and(upper[1], mask))];
+    [simd.minus(codes[0], less), simd.minus(codes[1], less)]
 }
 
 /// `w x` for `x`: `[blocks][rows]`.
