@@ -1,10 +1,15 @@
 # What the scripts that test have in common; they source it in the repository's root.
 
 readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}
+readonly python_tools=$cache/python-tools
 readonly real_model=smollm2-135m-instruct
 export SMOL_REAL_MODEL=${SMOL_REAL_MODEL:-$cache/$real_model}
 # Programs and tests, as the profile `gate` in Cargo.toml builds them.
 readonly built=${CARGO_TARGET_DIR:-$PWD/target}/gate
+
+# What is built and tested. Benchmarks are only linted: the library has a feature for them, without which it is the same
+# for all that needs it, the bindings, too.
+readonly tested=(--workspace --exclude smol-benches)
 
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
@@ -31,6 +36,13 @@ need_target() { # TRIPLE...: of rustup
     done
 }
 
+need_python_tool() { # COMMAND PACKAGE: of PyPI, into $python_tools/bin
+    [[ -x $python_tools/bin/$1 ]] && return
+    python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
+    [[ -x $python_tools/bin/pip ]] || python3 -m venv "$python_tools"
+    "$python_tools/bin/pip" install --quiet --disable-pip-version-check "$2"
+}
+
 # The real model is rebuilt with Python where the hub can't be reached.
 fetch_real_model() {
     [[ -e $SMOL_REAL_MODEL/model.safetensors ]] && return
@@ -40,18 +52,16 @@ fetch_real_model() {
 
 # The programs, as the tests build them: with a test beside them, the dependencies' features are those of `cargo test`.
 build_programs() {
-    cargo build --locked --profile gate --quiet --workspace --bins --examples --test registry
+    cargo build --locked --profile gate --quiet "${tested[@]}" --bins --examples --test registry
 }
 
 # A wheel of the Python package, with scripts/test.sh's artifacts as far as they are there.
 build_wheel() { # PYTHON DIST
-    local tools=$cache/python-tools
-    "$1" -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
-    [[ -x $tools/bin/maturin ]] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet 'maturin>=1.9,<2'; }
+    need_python_tool maturin 'maturin>=1.9,<2'
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
     PYO3_PYTHON=$(command -v "$1") && export PYO3_PYTHON
     rm -rf "$2"
-    "$tools/bin/maturin" build --quiet --profile gate --locked --manifest-path bindings/python/Cargo.toml --out "$2" \
+    "$python_tools/bin/maturin" build --quiet --profile gate --locked --manifest-path bindings/python/Cargo.toml --out "$2" \
         --interpreter "$PYO3_PYTHON" --compatibility linux
 }
 

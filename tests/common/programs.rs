@@ -66,8 +66,9 @@ fn build() -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     // A test beside the programs, which is there already: with it, Cargo chooses the features of all dependencies as
-    // for `cargo test`, and only the programs are left to be built.
-    cargo.args(["build", "--quiet", "--workspace", "--bins", "--test", "registry", "--profile"]).arg(profile);
+    // for `scripts/test.sh`, and only the programs are left to be built.
+    cargo.args(["build", "--quiet", "--bins", "--test", "registry"]);
+    cargo.args(["--workspace", "--exclude", "smol-benches", "--profile"]).arg(profile);
     cargo.arg("--target-dir").arg(target_dir);
     if let Some(triple) = triple {
         cargo.arg("--target").arg(triple);
