@@ -29,6 +29,9 @@ readonly skipped=(
     each_request_gets_what_it_would_get_alone so_does_each_of_a_quantized_model nobody_waits_for_ever
     a_common_beginning_is_computed_and_kept_once a_report_of_numbers_that_were_kept
     quantized_matrices_larger_than_one_piece
+    with_quantized_weights_they_are_near a_blob_and_its_bf16_twin another_batch_s_results_are_not_touched
+    past_the_context_a_request_goes_on the_program_slides_when running_streams_have_a_token
+    fast_logits_are_near_the_exact quantized_bytes_do_not_depend somebody_who_watches every_character every_kind
 )
 
 need_component llvm-tools

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The kernels of other processors: NEON under qemu's emulation, WebAssembly SIMD under Node. Their unit tests, and
-# the SHA-256 of the logits of 300 positions, which must be this processor's. Then what compiles for other systems:
+# the SHA-256 of logits, of 300 positions at a time and of single ones, which must be this processor's. Then what compiles for other systems:
 # Windows, macOS, and 32 bits.
+#
+# NEON runs with dot products and without, on a processor that has them and on one that has not.
 # usage: scripts/test_targets.sh
 #
 # Installs what it lacks: Rust targets by rustup; a linker, qemu-user and nodejs by apt.
@@ -19,33 +21,55 @@ unit_tests() { # TARGET
     cargo test --locked --profile gate --target "$1" -p smolrun --no-default-features --lib kernels
 }
 
-same_logits() { # TARGET SETS: the sets that must give the same bits
-    local dtype found
+# Tokens at a time and positions.
+runs=('300 300' '1 40')
+
+same_logits() { # TARGET SET...: those that must give the same bits, the fastest first
+    local dtype run found set
     for dtype in f32 q4; do
-        found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
-            --example hash_logits -- "$(blob "$dtype")" 1 300) || {
-            echo "scripts/test_targets.sh: $1: hash_logits failed for $dtype" >&2
-            return 1
-        }
-        echo "$found ($dtype)"
-        [[ $(grep -cx "${expected[$dtype]} \($2\)" <<<"$found") == $(wc -l <<<"$found") ]] || {
-            echo "scripts/test_targets.sh: $1: expected ${expected[$dtype]} of each of $2 for $dtype" >&2
-            return 1
-        }
+        for run in "${runs[@]}"; do
+            # shellcheck disable=SC2086
+            found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
+                --example hash_logits -- "$(blob "$dtype")" 1 $run) || {
+                echo "scripts/test_targets.sh: $1: hash_logits failed for $dtype" >&2
+                return 1
+            }
+            diff <(for set in "${@:2}"; do echo "${expected[$dtype $run]} $set"; done) <(echo "$found") || {
+                echo "scripts/test_targets.sh: $1: $dtype, $run: expected the bits of this processor (<)" >&2
+                return 1
+            }
+            echo "$found ($dtype, $run)"
+        done
     done
+}
+
+same_fast_logits() { # TARGET: of the set with int8 and of the scalar one
+    local found
+    found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
+        --example hash_logits -- "$(blob q4)" 1 40 40 fast | grep 'fast on int8')
+    echo "$found"
+    [[ $(wc -l <<<"$found") == 2 && $(uniq <<<"$found" | wc -l) == 1 ]] || {
+        echo "scripts/test_targets.sh: $1: expected two sets of the same bits with --fast" >&2
+        return 1
+    }
 }
 
 neon() {
     step "neon"
     unit_tests aarch64-unknown-linux-gnu
-    same_logits aarch64-unknown-linux-gnu 'neon\|scalar'
+    same_logits aarch64-unknown-linux-gnu neondotprod neon scalar
+    same_fast_logits aarch64-unknown-linux-gnu
+    step "neon on a processor without dot products"
+    local runs=('1 40')
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -cpu cortex-a72 -L /usr/aarch64-linux-gnu'
+    same_logits aarch64-unknown-linux-gnu neon scalar
 }
 
 wasm() {
     step "wasm with relaxed SIMD"
     export RUSTFLAGS='-C target-feature=+simd128,+relaxed-simd'
     unit_tests wasm32-wasip1
-    same_logits wasm32-wasip1 'simd128\|scalar'
+    same_logits wasm32-wasip1 simd128 scalar
     # Without relaxed SIMD there is no fused multiply-add: the one set whose bits are its own.
     step "wasm without relaxed SIMD"
     export RUSTFLAGS='-C target-feature=+simd128'
@@ -55,12 +79,11 @@ wasm() {
 # Nothing is run there, but everything is compiled: the library and the programs. Fetching models is left out, for which
 # TLS has C and assembly of its own.
 other_systems() {
-    local target
-    for target in x86_64-pc-windows-gnu aarch64-apple-darwin i686-unknown-linux-gnu; do
-        step "cargo check for $target"
-        cargo check --locked --quiet --profile gate --target "$target" -p smolrun
-        cargo check --locked --quiet --profile gate --target "$target" -p smolrun-cli -p smolconv --no-default-features
-    done
+    local targets=(x86_64-pc-windows-gnu aarch64-apple-darwin i686-unknown-linux-gnu)
+    step "cargo check for ${targets[*]}"
+    cargo check --locked --quiet --profile gate "${targets[@]/#/--target=}" -p smolrun
+    cargo check --locked --quiet --profile gate "${targets[@]/#/--target=}" -p smolrun-cli -p smolconv \
+        --no-default-features
 }
 
 # What Arm's kernels are compiled to; scripts/test.sh looks at this processor's.
@@ -87,9 +110,12 @@ build_programs
     --keep embed_tokens_rare.1=q3
 declare -A expected
 for dtype in f32 q4; do
-    found=$("$built/examples/hash_logits" "$(blob "$dtype")" 2 300)
-    echo "$found ($dtype)"
-    expected[$dtype]=${found%% *}
+    for run in "${runs[@]}"; do
+        # shellcheck disable=SC2086
+        found=$("$built/examples/hash_logits" "$(blob "$dtype")" 2 $run)
+        echo "$found ($dtype, $run)"
+        expected[$dtype $run]=${found%% *}
+    done
 done
 
 # Side by side, for each is one thread's work.

@@ -28,7 +28,8 @@ const AVX2: &str = "4Avx23run8compiled";
 const AVX512: &str = "6Avx512Kb0_E3run8compiled";
 const AVX512_VNNI: &str = "6Avx512Kb1_E3run8compiled";
 const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
-const NEON: &str = "4Neon3run8compiled";
+const NEON: &str = "4NeonKb0_E3run8compiled";
+const NEON_DOTPROD: &str = "4NeonKb1_E3run8compiled";
 
 const F32: &str = "6MatmulfE";
 const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
@@ -87,9 +88,10 @@ const ARM: Processor = Processor {
         kernel(NEON, F16, "neon f16", 1.5),
         kernel(NEON, I8, "neon i8", 1.5),
         kernel(NEON, QUANTIZED, "neon quantized", 2.2),
+        kernel(NEON_DOTPROD, QUANTIZED, "neondotprod quantized", 1.8),
     ],
     floats: "fmla",
-    integers: &["smlal"],
+    integers: &["smlal", "sdot"],
     lane_by_lane: &["umov", "smov"],
     spills: |line| {
         let mut words = line.split_whitespace();

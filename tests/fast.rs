@@ -68,7 +68,7 @@ fn has_amx() -> bool {
 /// The unit for quantized matrices that the set `name` has.
 fn quantized_unit_of(name: &str) -> Option<&'static str> {
     match name {
-        "scalar" | "avx512vnni" => Some("int8"),
+        "scalar" | "avx512vnni" | "neondotprod" => Some("int8"),
         "avx512amx" => Some("amx"),
         _ => None,
     }
@@ -233,7 +233,7 @@ fn the_program_says_where_fast_changes_nothing() {
         }
         None => {
             let note = "smolrun: --fast: exact, because the processor has, or may use, no unit for it: AMX, \
-                        AVX512-BF16 for bf16 matrices, AVX512-VNNI for quantized ones\n";
+                        AVX512-BF16 for bf16 matrices, AVX512-VNNI or Arm's dot product for quantized ones\n";
             assert!(stderr == note && !stdout.contains("not bit-exact"), "{stderr}{stdout}");
         }
     }

@@ -40,10 +40,11 @@ pub struct SessionOptions {
     /// Whether prompts may run faster, with activations that are rounded more, on a unit of the processor: **not
     /// bit-exact**. By default everything is exact.
     ///
-    /// Bf16 matrices need AMX or AVX512-BF16, quantized ones AMX or AVX512-VNNI. [`Session::fast`] says what came of it.
+    /// Bf16 matrices need AMX or AVX512-BF16, quantized ones AMX, AVX512-VNNI or Arm's dot product.
+    /// [`Session::fast`] says what came of it.
     /// Where the layers run over 32 tokens or more at once, the inputs of a bf16 matrix are rounded to 8 significant
     /// bits. Each output then moves by at most (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. With
-    /// AMX, quantized matrices are rounded so, too, and the bound is twice that. With AVX512-VNNI, their inputs are
+    /// AMX, quantized matrices are rounded so, too, and the bound is twice that. With the others, their inputs are
     /// rounded to 8 bits instead of 12: by at most 1/254 of the largest of 32. Everything else stays exact: attention,
     /// logits, and the layers over fewer tokens, and so generation.
     ///

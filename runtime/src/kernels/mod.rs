@@ -72,7 +72,9 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx512Amx(avx512_amx::Avx512Amx),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon),
+    Neon(neon::Neon<false>),
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod(neon::Neon<true>),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     Simd128(simd128::Simd128),
 }
@@ -91,7 +93,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             avx512_amx::Avx512Amx::detect().map(Set::Avx512Amx),
             #[cfg(target_arch = "aarch64")]
-            neon::Neon::detect().map(Set::Neon),
+            neon::Neon::<false>::detect().map(Set::Neon),
+            #[cfg(target_arch = "aarch64")]
+            neon::Neon::<true>::detect().map(Set::NeonDotprod),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             simd128::Simd128::detect().map(Set::Simd128),
         ];
@@ -136,6 +140,8 @@ impl Kernels {
             Set::Avx512Amx(_) => "avx512amx",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDotprod(_) => "neondotprod",
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(_) => "simd128",
         }
@@ -187,6 +193,11 @@ impl Kernels {
             Set::Avx512Amx(set) => run_avx512(set.vnni(), op),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(set) => set.run(op),
+            // Floats are computed as without dot products.
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDotprod(set) if O::INTEGERS => set.run(op),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDotprod(set) => set.plain().run(op),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(set) => set.run(op),
         }
@@ -247,6 +258,8 @@ impl Kernels {
             Set::Scalar => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Vnni(_) => Some(FastUnit::Int8),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDotprod(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Amx(_) => self.bf16_units().pop().map(FastUnit::Bf16),
             #[allow(unreachable_patterns)] // some processors have no other set

@@ -196,6 +196,7 @@ impl Integers for Avx2 {
     const UNSIGNED: bool = false;
     const ROWS: usize = 3;
     const STORED_ROWS: usize = 4;
+    const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
     type Factors = [__m256i; 2];

@@ -230,7 +230,8 @@ impl Integers for Avx512<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 8;
-    const STORED_ROWS: usize = 0;
+    const STORED_ROWS: usize = 6;
+    const STORED_PANELS: usize = 2;
 
     type OneRow = Self;
     type Factors = __m512i;
@@ -294,6 +295,7 @@ impl Integers for Avx512<true> {
     const UNSIGNED: bool = true;
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 0;
+    const STORED_PANELS: usize = 2;
 
     type OneRow = Self;
     type Factors = __m512i;

@@ -7,23 +7,55 @@ use std::array;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
-use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry, unrolled};
 
-/// The proof that this processor has NEON.
+/// The proof that this processor has NEON; and the dot product of bytes, if `DOT`: that multiplies two parts of 12-bit
+/// activations as they are, where i16 have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Neon(());
+pub(in crate::kernels) struct Neon<const DOT: bool>(());
 
-impl Neon {
-    pub(in crate::kernels) fn detect() -> Option<Neon> {
+impl Neon<false> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
         is_aarch64_feature_detected!("neon").then_some(Neon(()))
     }
 }
 
-entry!(Neon, "neon");
+impl Neon<true> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
+        let Neon(()) = Neon::<false>::detect()?;
+        is_aarch64_feature_detected!("dotprod").then_some(Neon(()))
+    }
+
+    /// The same without the dot product.
+    pub(in crate::kernels) fn plain(self) -> Neon<false> {
+        Neon(())
+    }
+
+    /// `sums` and, for each, the products of four bytes.
+    #[inline(always)]
+    fn dot(self, mut sums: int32x4_t, values: uint8x16_t, x: int32x4_t) -> int32x4_t {
+        // SAFETY: `self` proves that the processor has the instruction, which reads and writes these three registers only.
+        // (Its intrinsic is not stable yet.)
+        unsafe {
+            asm!(
+                ".arch_extension dotprod",
+                "sdot {sums:v}.4s, {values:v}.16b, {x:v}.16b",
+                sums = inout(vreg) sums,
+                values = in(vreg) values,
+                x = in(vreg) x,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        sums
+    }
+}
+
+entry!(Neon<false>, "neon");
+entry!(Neon<true>, "neon,dotprod");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 4 elements of an array of 16, from 0, 4, 8 or 12.
-impl Simd for Neon {
+impl<const DOT: bool> Simd for Neon<DOT> {
     type Lanes = [float32x4_t; 4];
 
     /// 24 sums, four registers of weights and one of input are 29 of the 32 registers.
@@ -111,7 +143,7 @@ impl Simd for Neon {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an array of 16.
-impl Bytes for Neon {
+impl<const DOT: bool> Bytes for Neon<DOT> {
     const PARTS: usize = 1;
 
     type Bytes = [uint8x16_t; 4];
@@ -177,11 +209,12 @@ impl Bytes for Neon {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48.
-impl Integers for Neon {
+impl Integers for Neon<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 2;
+    const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
     type Factors = [int16x8_t; 4];
@@ -246,5 +279,86 @@ impl Integers for Neon {
     fn set_floats(self, floats: &mut [float32x4_t; 4], _: usize, sums: [int32x4_t; 8]) {
         // SAFETY: see above.
         *floats = array::from_fn(|i| unsafe { vcvtq_f32_s32(vpaddq_s32(sums[2 * i], sums[2 * i + 1])) });
+    }
+}
+
+// SAFETY of every `unsafe` below: as above.
+impl Integers for Neon<true> {
+    const ENCODING: Encoding = Encoding::I8;
+    const UNSIGNED: bool = false;
+    const ROWS: usize = 2;
+    const STORED_ROWS: usize = 6;
+    const STORED_PANELS: usize = 1;
+
+    type OneRow = Self;
+    type Factors = [uint8x16_t; 4];
+    type Stored = Group;
+    /// Of the products with the multiples of 128, then with the rest.
+    type Sums = [[int32x4_t; 4]; 2];
+
+    const NOTHING_STORED: Group = [0; 64];
+
+    #[inline(always)]
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn factors(self, values: [uint8x16_t; 4], _: usize) -> [uint8x16_t; 4] {
+        values
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &Group, _: usize, part: usize) -> [uint8x16_t; 4] {
+        self.bytes(from, part)
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: [uint8x16_t; 4], to: &mut Group, _: usize) {
+        for (values, to) in values.into_iter().zip(to.as_chunks_mut::<16>().0) {
+            // SAFETY: see above.
+            unsafe { vst1q_u8(to.as_mut_ptr(), values) }
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, _: &ActivationBlock) -> Self::Sums {
+        [self.sums_of_none(); 2]
+    }
+
+    #[inline(always)]
+    fn add_products(self, mut sums: Self::Sums, values: [uint8x16_t; 4], x: i32, half: usize) -> Self::Sums {
+        // SAFETY: see above.
+        let x = unsafe { vdupq_n_s32(x) };
+        unrolled!(i < 4 => { sums[half][i] = self.dot(sums[half][i], values[i], x) });
+        sums
+    }
+
+    #[inline(always)]
+    fn second_half(self, sums: Self::Sums) -> Self::Sums {
+        [self.sums_of_none(), self.joined(sums)]
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut [float32x4_t; 4], _: usize, sums: Self::Sums) {
+        let sums = self.joined(sums);
+        // SAFETY: see above.
+        unrolled!(i < 4 => { floats[i] = unsafe { vcvtq_f32_s32(sums[i]) } });
+    }
+}
+
+impl Neon<true> {
+    #[inline(always)]
+    fn sums_of_none(self) -> [int32x4_t; 4] {
+        // SAFETY: see above.
+        unsafe { [vdupq_n_s32(0); 4] }
+    }
+
+    /// 128 times the first and the second.
+    #[inline(always)]
+    fn joined(self, [first, mut second]: [[int32x4_t; 4]; 2]) -> [int32x4_t; 4] {
+        // SAFETY: see above.
+        unrolled!(i < 4 => { second[i] = unsafe { vaddq_s32(vshlq_n_s32::<7>(first[i]), second[i]) } });
+        second
     }
 }

@@ -175,6 +175,7 @@ impl<const N: usize> Integers for Simd128<N> {
     const UNSIGNED: bool = false;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 4;
+    const STORED_PANELS: usize = 1;
 
     /// Its codes have to be taken apart in registers, too.
     type OneRow = Simd128<1>;

@@ -64,12 +64,14 @@ impl Op for MatmulQuantized<'_> {
             return with_codes!(w.dtype, product.few_rows::<_, 1>(y));
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
-        match S::STORED_ROWS {
-            _ if S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight => {
-                product.stored_rows::<6, 2, 1>(y)
-            }
-            2 if rows > S::ROWS => product.stored_rows::<2, 1, 0>(y),
-            4 if rows > S::ROWS => product.stored_rows::<4, 1, 0>(y),
+        let is_one_half = S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight;
+        match (S::STORED_ROWS, S::STORED_PANELS) {
+            (_, 2) if is_one_half => product.stored_rows::<6, 2, 1>(y),
+            (_, 1) if is_one_half => product.stored_rows::<6, 1, 1>(y),
+            (2, _) if rows > S::ROWS => product.stored_rows::<2, 1, 0>(y),
+            (4, _) if rows > S::ROWS => product.stored_rows::<4, 1, 0>(y),
+            (6, 1) if rows > S::ROWS => product.stored_rows::<6, 1, 0>(y),
+            (6, 2) if rows > S::ROWS => product.stored_rows::<6, 2, 0>(y),
             _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
             _ => {} // one row, see above
         }
