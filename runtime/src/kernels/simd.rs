@@ -11,6 +11,7 @@ use super::quantized::{ActivationBlock, Encoding, Group};
 pub(crate) trait Op {
     /// Whether it computes with [`Integers`]. What does not is the same for sets that differ in these alone, and compiled for
     /// one of them.
+    #[cfg_attr(target_family = "wasm", allow(dead_code))] // there is one set
     const INTEGERS: bool = false;
 
     /// Panics unless the operands go together.
