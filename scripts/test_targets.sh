@@ -21,25 +21,23 @@ unit_tests() { # TARGET
     cargo test --locked --profile gate --target "$1" -p smolrun --no-default-features --lib kernels
 }
 
-# Tokens at a time and positions.
-runs=('300 300' '1 40')
+# The blob, tokens at a time and positions.
+runs=('f32 300 300' 'q4 300 300' 'q4 1 20')
 
 same_logits() { # TARGET SET...: those that must give the same bits, the fastest first
-    local dtype run found set
-    for dtype in f32 q4; do
-        for run in "${runs[@]}"; do
-            # shellcheck disable=SC2086
-            found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
-                --example hash_logits -- "$(blob "$dtype")" 1 $run) || {
-                echo "scripts/test_targets.sh: $1: hash_logits failed for $dtype" >&2
-                return 1
-            }
-            diff <(for set in "${@:2}"; do echo "${expected[$dtype $run]} $set"; done) <(echo "$found") || {
-                echo "scripts/test_targets.sh: $1: $dtype, $run: expected the bits of this processor (<)" >&2
-                return 1
-            }
-            echo "$found ($dtype, $run)"
-        done
+    local run dtype split positions found set
+    for run in "${runs[@]}"; do
+        read -r dtype split positions <<<"$run"
+        found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
+            --example hash_logits -- "$(blob "$dtype")" 1 "$split" "$positions") || {
+            echo "scripts/test_targets.sh: $1: hash_logits failed for $run" >&2
+            return 1
+        }
+        diff <(for set in "${@:2}"; do echo "${expected[$run]} $set"; done) <(echo "$found") || {
+            echo "scripts/test_targets.sh: $1: $run: expected the bits of this processor (<)" >&2
+            return 1
+        }
+        echo "$found ($run)"
     done
 }
 
@@ -60,7 +58,7 @@ neon() {
     same_logits aarch64-unknown-linux-gnu neondotprod neon scalar
     same_fast_logits aarch64-unknown-linux-gnu
     step "neon on a processor without dot products"
-    local runs=('1 40')
+    local runs=('q4 1 20')
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -cpu cortex-a72 -L /usr/aarch64-linux-gnu'
     same_logits aarch64-unknown-linux-gnu neon scalar
 }
@@ -109,13 +107,11 @@ build_programs
 "$built/smolconv" models/tales-4m -o "$(blob q4)" --force --dtype q4 --keep o_proj=q8 \
     --keep embed_tokens_rare.1=q3
 declare -A expected
-for dtype in f32 q4; do
-    for run in "${runs[@]}"; do
-        # shellcheck disable=SC2086
-        found=$("$built/examples/hash_logits" "$(blob "$dtype")" 2 $run)
-        echo "$found ($dtype, $run)"
-        expected[$dtype $run]=${found%% *}
-    done
+for run in "${runs[@]}"; do
+    read -r dtype split positions <<<"$run"
+    found=$("$built/examples/hash_logits" "$(blob "$dtype")" 2 "$split" "$positions")
+    echo "$found ($run)"
+    expected[$run]=${found%% *}
 done
 
 # Side by side, for each is one thread's work.
