@@ -7,8 +7,7 @@ export SMOL_REAL_MODEL=${SMOL_REAL_MODEL:-$cache/$real_model}
 # Programs and tests, as the profile `gate` in Cargo.toml builds them.
 readonly built=${CARGO_TARGET_DIR:-$PWD/target}/gate
 
-# What is built and tested. Benchmarks are only linted: the library has a feature for them, without which it is the same
-# for all that needs it, the bindings, too.
+# What is built and tested. Benchmarks are only linted: the library has a feature for them, which no user's build has.
 readonly tested=(--workspace --exclude smol-benches)
 
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }

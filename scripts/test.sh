@@ -2,9 +2,9 @@
 # Format, lints, unused dependencies, documentation, and every native test, those of the real model included.
 # usage: scripts/test.sh
 #
-# Installs what it needs and lacks: rustup components, tmux, binutils, and cargo-shear, the real model and other published
-# files into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other processors, the page
-# and the npm package, and coverage are scripts/test_more.sh's.
+# Installs what it needs and lacks: rustup components, tmux, binutils; and cargo-shear, the real model and other
+# published files into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other
+# processors, the page and the npm package, and coverage are scripts/test_more.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -26,8 +26,8 @@ fetch_real_gguf() {
 }
 
 # Vocabularies and chat templates of many models as they were published, and what writes GGUF files of checkpoints: from
-# the source distribution of llama-cpp-python. (pip prepares its build to read its name. Only this package comes as source:
-# with `:all:`, what builds it would be built, too, and compiling CMake takes ten minutes.)
+# the source distribution of llama-cpp-python. (pip prepares its build to read its name. Only this package comes as
+# source: with `:all:`, what builds it would be built, too, and compiling CMake takes ten minutes.)
 fetch_published() {
     [[ -n ${SMOL_PUBLISHED:-} ]] && return
     export SMOL_PUBLISHED=$cache/llama_cpp_python-0.3.36

@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
 readonly crate=$PWD/bindings/c
-# With what scripts/test.sh has built.
+# With what scripts/test.sh has built, as far as features are alike.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 readonly work=$CARGO_TARGET_DIR/c-test
 readonly prefix=$work/prefix

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # The kernels of other processors: NEON under qemu's emulation, WebAssembly SIMD under Node. Their unit tests, and
-# the SHA-256 of logits, of 300 positions at a time and of single ones, which must be this processor's. Then what compiles for other systems:
+# the SHA-256 of logits, of 300 positions at a time and of single ones, which must be this processor's. NEON runs with
+# dot products and without, on a processor that has them and on one that has not. Then what compiles for other systems:
 # Windows, macOS, and 32 bits.
-#
-# NEON runs with dot products and without, on a processor that has them and on one that has not.
 # usage: scripts/test_targets.sh
 #
 # Installs what it lacks: Rust targets by rustup; a linker, qemu-user and nodejs by apt.
