@@ -14,8 +14,8 @@ MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; bes
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 
-SMOL_BIN may be a folder with smolconv and smolrun, else they are built. Installs what it lacks: the Rust target, std's source and
-wasm-bindgen-cli, Node by apt, TypeScript, esbuild and binaryen by npm.
+SMOL_BIN may be a folder with smolconv and smolrun, else they are built. Installs what it lacks: the Rust target and std's
+source, Node by apt, TypeScript, esbuild and binaryen by npm.
 EOF
 }
 
@@ -48,13 +48,10 @@ need() { # COMMAND PACKAGE...
     apt-get update -q && apt-get install -q -y --no-install-recommends "${@:2}"
 }
 
-# Glue and module must be of one version. Not --locked: its lock file may name versions that a mirror does not have yet.
-install_wasm_bindgen() {
-    local version
-    version=$(sed -n 's/^wasm-bindgen = "=\(.*\)"$/\1/p' "$package/Cargo.toml")
-    [[ $(wasm-bindgen --version 2>/dev/null) == "wasm-bindgen $version" ]] && return
-    step "wasm-bindgen-cli $version"
-    cargo install --quiet wasm-bindgen-cli --version "$version"
+# The program that makes the glue.
+build_bindgen() {
+    step "wasm-bindgen"
+    CARGO_TARGET_DIR=$work/bindgen cargo build --locked --quiet --manifest-path "$package/Cargo.toml" -p smolrun-bindgen
 }
 
 install_tools() {
@@ -62,7 +59,6 @@ install_tools() {
     need npm npm
     rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
     rustup component list --installed | grep -qx rust-src || rustup component add rust-src
-    install_wasm_bindgen
     [[ -e $package/node_modules/.package-lock.json ]] || (cd "$package" && npm ci --no-audit --no-fund)
 }
 
@@ -94,8 +90,7 @@ build_module() { # NAME FEATURES WASM_OPT_FLAGS...
     RUSTFLAGS="-C target-feature=$features ${flags[*]}" CARGO_TARGET_DIR=$target \
         CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
         cargo build --locked --release --target wasm32-unknown-unknown "${std[@]}" --manifest-path "$package/Cargo.toml"
-    wasm-bindgen --target web --out-dir "$work/$name" --out-name smolrun_wasm \
-        "$target/wasm32-unknown-unknown/release/smolrun_wasm.wasm"
+    "$work/bindgen/debug/smolrun-bindgen" "$target/wasm32-unknown-unknown/release/smolrun_wasm.wasm" "$work/$name"
     optimize "$name" "${@:3}"
 }
 
@@ -182,6 +177,7 @@ report() {
 
 trap 'jobs -p | xargs --no-run-if-empty kill' EXIT
 install_tools
+build_bindgen
 build_package
 [[ -n $package_only ]] && exit
 rm -rf "$dist"

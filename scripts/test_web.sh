@@ -25,7 +25,7 @@ SMOL_BIN=$built scripts/build_web.sh --dist "$work/dist" ${SMOL_REAL_Q3:+--blob 
 "$built/smolconv" models/tales-4m -o "$work/tales-4m-f32.bin" --force --quiet
 
 step "format and lints of the crate for WebAssembly"
-cargo fmt --check --manifest-path "$package/Cargo.toml"
+cargo fmt --check --all --manifest-path "$package/Cargo.toml"
 RUSTFLAGS='-C target-feature=+simd128' CARGO_TARGET_DIR=$work/target cargo clippy --locked --quiet \
     --manifest-path "$package/Cargo.toml" --target wasm32-unknown-unknown -- -D warnings
 
