@@ -7,8 +7,9 @@ export SMOL_REAL_MODEL=${SMOL_REAL_MODEL:-$cache/$real_model}
 # Programs and tests, as the profile `gate` in Cargo.toml builds them.
 readonly built=${CARGO_TARGET_DIR:-$PWD/target}/gate
 
-# What is built and tested. Benchmarks are only linted: the library has a feature for them, which no user's build has.
-readonly tested=(--workspace --exclude smol-benches)
+# What is built and tested by cargo. Benchmarks are only linted: the library has a feature for them, which no user's build
+# has. The C library and the Python package have scripts of their own.
+readonly tested=(-p smolrun -p smolconv -p smolrun-cli -p smol-tests)
 
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
@@ -57,7 +58,6 @@ build_programs() {
 # A wheel of the Python package, with scripts/test.sh's artifacts as far as they are there.
 build_wheel() { # PYTHON DIST
     need_python_tool maturin 'maturin>=1.9,<2'
-    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
     PYO3_PYTHON=$(command -v "$1") && export PYO3_PYTHON
     rm -rf "$2"
     "$python_tools/bin/maturin" build --quiet --profile gate --locked --manifest-path bindings/python/Cargo.toml --out "$2" \

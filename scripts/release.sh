@@ -96,7 +96,7 @@ c_library() { # PROCESSOR
 
 wheel() { # PROCESSOR
     step "a wheel for $1"
-    maturin build --quiet --release --locked --zig --target "$1-unknown-linux-gnu" --compatibility manylinux2014 \
+    maturin build --quiet --profile wheel --locked --zig --target "$1-unknown-linux-gnu" --compatibility manylinux2014 \
         --manifest-path bindings/python/Cargo.toml --out "$dist"
 }
 

@@ -56,11 +56,11 @@ readonly fetching=$!
 step "format, lints, unused dependencies"
 cargo fmt --check
 cargo clippy --locked --profile gate --workspace --all-targets --all-features -- -D warnings
-for manifest in . bindings/{c,python,wasm}; do
+for manifest in . bindings/wasm; do
     "$python_tools/bin/cargo-shear" --locked "$manifest"
 done
 step "documentation"
-RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --workspace --all-features --no-deps --quiet
+RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile gate --all-features --no-deps --quiet
 step "build"
 cargo test --locked --profile gate "${tested[@]}" --no-run
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The C library: formatted, linted, built, installed into an empty folder, and used from there by C, C++ and C#.
+# The C library: built, installed into an empty folder, and used from there by C, C++ and C#. scripts/test.sh lints it.
 # usage: scripts/test_c.sh [--record]
 #
 # Installs what it lacks: compilers, valgrind and Mono, by apt. --record writes down the ABI, after SMOLRUN_ABI_VERSION
@@ -9,9 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
 readonly crate=$PWD/bindings/c
-# With what scripts/test.sh has built, as far as features are alike.
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-readonly work=$CARGO_TARGET_DIR/c-test
+readonly target=${CARGO_TARGET_DIR:-$PWD/target}
+readonly work=$target/c-test
 readonly prefix=$work/prefix
 
 need gcc gcc libc6-dev
@@ -23,15 +22,13 @@ need mcs mono-mcs mono-runtime
 
 build_programs
 
-step "format, lints and the crate's own tests"
+step "the crate's own tests"
 cd "$crate"
-cargo fmt --check
-cargo clippy --locked --profile gate --quiet --all-targets -- -D warnings
 cargo test --locked --profile gate --quiet
 
 step "build and install"
 rm -rf "$prefix"
-make --silent install PREFIX="$prefix" PROFILE=gate CARGO_TARGET_DIR="$CARGO_TARGET_DIR"
+make --silent install PREFIX="$prefix" PROFILE=gate CARGO_TARGET_DIR="$target"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 read -ra shared < <(pkg-config --cflags --libs smolrun)
 read -ra static < <(pkg-config --cflags --libs --static smolrun | sed 's/-lsmolrun/-l:libsmolrun.a/')

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The Python package: its crate formatted and linted, a wheel built, installed into an empty environment, and tested
-# there.
+# The Python package: a wheel built, installed into an empty environment, and tested there. scripts/test.sh lints its crate.
 # usage: scripts/test_python.sh
 #
 # Installs what it lacks: maturin and what the tests need by pip, into the cache of scripts/test.sh. SMOL_PYTHON is the
@@ -16,12 +15,8 @@ readonly package=bindings/python
 readonly work=${CARGO_TARGET_DIR:-$PWD/target}/python
 readonly python=${SMOL_PYTHON:-python3}
 
-need_component clippy rustfmt
-
 step "a wheel"
-cargo fmt --check --manifest-path "$package/Cargo.toml"
 build_wheel "$python" "$work/dist"
-cargo clippy --quiet --profile gate --locked --manifest-path "$package/Cargo.toml" -- -D warnings
 
 step "an empty environment"
 rm -rf "$work/venv"
