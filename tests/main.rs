@@ -5,6 +5,7 @@
 mod architecture;
 mod batch;
 mod bench;
+mod bindings;
 mod broken_blobs;
 mod bundle;
 mod calibrate;
@@ -28,7 +29,7 @@ mod limits;
 mod lora;
 mod overflow;
 mod perplexity;
-mod profiles;
+
 mod published_templates;
 mod quantize;
 mod reference;
