@@ -19,7 +19,7 @@ fn a_program_with_the_blob_inside_tells_the_tale() {
             cargo.env_remove(variable);
         }
         // Its own profile takes a minute to build, and only makes the program smaller and faster.
-        for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
+        for (setting, value) in [("OPT_LEVEL", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
         cargo.args(args).arg("--manifest-path").arg(&manifest).env("CARGO_TARGET_DIR", &target);
