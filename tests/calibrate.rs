@@ -139,17 +139,21 @@ fn more_sweeps_lose_less() {
 fn least(dtype: Dtype, section: Quantized<'_>, numbers: &[f32], moments: &Moments, row: usize) -> f64 {
     let values = section.values();
     let columns = numbers.len();
+    assert!(columns <= 3);
     let unit = f64::from(section.row_scale(row / 16, row));
     let mut least = f64::MAX;
     for scale in 1..=255 {
         let step = unit * f64::from(scale);
         for code in 0..values.len().pow(columns as u32) {
-            let place = |column: usize| code / values.len().pow(column as u32) % values.len();
-            let error = |column| f64::from(numbers[column]) - step * f64::from(values[place(column)]);
+            let (mut errors, mut codes) = ([0.0; 3], code);
+            for (error, &number) in errors.iter_mut().zip(numbers) {
+                *error = f64::from(number) - step * f64::from(values[codes % values.len()]);
+                codes /= values.len();
+            }
             let mut cost = 0.0;
             for a in 0..columns {
                 for b in 0..columns {
-                    cost += error(a) * error(b) * f64::from(moments.numbers[a * columns + b]);
+                    cost += errors[a] * errors[b] * f64::from(moments.numbers[a * columns + b]);
                 }
             }
             least = least.min(cost);

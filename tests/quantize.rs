@@ -90,10 +90,14 @@ fn least_error(values: &[i8], numbers: &[f32], importance: &[f32]) -> f64 {
     let largest = numbers.iter().fold(0.0, |largest: f32, number| largest.max(number.abs()));
     let value = values.iter().fold(0, |largest, value| value.unsigned_abs().max(largest));
     let full = f64::from(largest) / f64::from(value);
+    let mut values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+    values.sort_unstable_by(f64::total_cmp);
     let error = |scale: f64| -> f64 {
         let errors = numbers.iter().zip(importance).map(|(&number, &importance)| {
-            let number = f64::from(number);
-            let distances = values.iter().map(|&value| (number - scale * f64::from(value)).powi(2));
+            let wanted = f64::from(number) / scale;
+            let above = values.partition_point(|&value| value < wanted);
+            let neighbors = &values[above.saturating_sub(1)..values.len().min(above + 1)];
+            let distances = neighbors.iter().map(|value| (scale * (wanted - value)).powi(2));
             f64::from(importance) * distances.fold(f64::MAX, f64::min)
         });
         errors.sum()
