@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::Value;
 use smol_tests::common::{
-    REAL, Running, TALES, TempDir, Terminal, blob, blob_of, data, model_dir, program, run, tales,
+    REAL, Running, TALES, TempDir, Terminal, blob, blob_of, data, is_long, model_dir, program, run, tales,
 };
 use smolconv::{Options, Progress, convert};
 use smolrun::eval::{Comparison, Perplexity, PerplexityOptions};
@@ -145,7 +145,7 @@ fn the_program_says_what_transformers_says() {
     }
 }
 
-/// Of the first third of the text, or of all of it with `SMOL_WHOLE_TEXT=1`, which takes a minute of two cores.
+/// Of the first third of the text, or of all of it with `SMOL_LONG=1`, which takes a minute of two cores.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn the_program_has_pytorchs_perplexity_of_the_real_model() {
@@ -153,12 +153,11 @@ fn the_program_has_pytorchs_perplexity_of_the_real_model() {
     let temp = TempDir::new();
     let (blob, part) = (blob(REAL), temp.join("part.txt"));
     let mut text = fs::read(data("ppl.txt")).unwrap();
-    let expected = match std::env::var_os("SMOL_WHOLE_TEXT") {
-        Some(_) => ["19437 of 19817 tokens scored, in windows of 1024\n", "perplexity  16.8682  "],
-        None => {
-            text.truncate(25_000);
-            ["6138 of 6345 tokens scored, in windows of 1024\n", "perplexity  17.2686  "]
-        }
+    let expected = if is_long() {
+        ["19437 of 19817 tokens scored, in windows of 1024\n", "perplexity  16.8682  "]
+    } else {
+        text.truncate(25_000);
+        ["6138 of 6345 tokens scored, in windows of 1024\n", "perplexity  17.2686  "]
     };
     fs::write(&part, text).unwrap();
     let outcome = run("smolrun", &["perplexity".as_ref(), blob.as_os_str(), part.as_os_str()]);

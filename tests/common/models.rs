@@ -90,6 +90,11 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     blob_with(name, dtype.name(), Weights::all(dtype), Calibration::None)
 }
 
+/// Whether two tests of the real model take all of a text, and all of its context, instead of a part.
+pub fn is_long() -> bool {
+    env::var_os("SMOL_LONG").is_some()
+}
+
 /// The blob of the model `name` as `smolconv --dtype` makes it. `scripts/test_web.sh` takes the real one of `q3` for the page.
 pub fn blob_of_mix(name: &str, mix: Mix) -> PathBuf {
     blob_with(name, &format!("{}-mix", mix.name()), mix.into(), Calibration::Auto)
