@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Python package: a wheel built, installed into an empty environment, and tested there. scripts/test.sh lints its crate.
+# The Python package: a wheel built, installed into an empty environment, and tested there. scripts/test.sh lints its
+# crate.
 # usage: scripts/test_python.sh
 #
 # Installs what it lacks: maturin and what the tests need by pip, into the cache of scripts/test.sh. SMOL_PYTHON is the

@@ -29,7 +29,6 @@ mod limits;
 mod lora;
 mod overflow;
 mod perplexity;
-
 mod published_templates;
 mod quantize;
 mod reference;

@@ -1,12 +1,9 @@
 //! Past the context's end: sequences that slide.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
-use smol_tests::common::{REAL, TALES, TempDir, blob, blob_of, is_long, model_dir, repository, run};
-use smolconv::{Calibration, Options, Progress, Weights, convert};
+use smol_tests::common::{REAL, TALES, TempDir, blob, blob_of, is_long, real_with_context, repository, run};
 use smolrun::format::Dtype;
 use smolrun::{
     Error, FinishReason, GenerateOptions, Kernels, KvDtype, Model, Overflow, Sampling, Session,
@@ -157,13 +154,13 @@ fn the_program_slides_when_it_is_told_to() {
     }
 }
 
-/// "A prompt of 8,192 tokens generates to the end": the model's context, with `SMOL_LONG=1`, which takes most of a minute of
-/// two cores. Else its config says 2,048.
+/// "A prompt of 8,192 tokens generates to the end": so long is the model's context. Without `SMOL_LONG=1` it is cut to
+/// 2,048, because the whole takes most of a minute of two cores.
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn smollm2_135m_takes_a_prompt_as_long_as_its_context() {
     let temp = TempDir::new();
-    let model = if is_long() { blob_of(REAL, Dtype::Q8) } else { with_context(&temp, 2048) };
+    let model = if is_long() { blob_of(REAL, Dtype::Q8) } else { real_with_context(&temp, 2048) };
     let model = Model::open(model).unwrap();
     let tokens = text_ids(&model);
     let limit = model.config().max_position_embeddings;
@@ -181,24 +178,4 @@ fn smollm2_135m_takes_a_prompt_as_long_as_its_context() {
     let shorter = tokens_of(&tokens[..limit - 3], limit - 4);
     assert_eq!(shorter.last().unwrap(), &Some(FinishReason::Context));
     assert_eq!(shorter.len(), 4);
-}
-
-/// The real model in q8 with a context of so many tokens.
-fn with_context(temp: &TempDir, context: usize) -> PathBuf {
-    let (source, out) = (temp.join("source"), temp.join("out.bin"));
-    fs::create_dir(&source).unwrap();
-    for name in ["model.safetensors", "tokenizer.json"] {
-        symlink(model_dir(REAL).join(name), source.join(name)).unwrap();
-    }
-    let config = fs::read(model_dir(REAL).join("config.json")).unwrap();
-    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-    config["max_position_embeddings"] = context.into();
-    fs::write(source.join("config.json"), config.to_string()).unwrap();
-    let options = Options {
-        weights: Weights::all(Dtype::Q8),
-        calibration: Calibration::None,
-        ..Options::new(source, &out)
-    };
-    convert(&options, &Progress::new(true)).unwrap();
-    out
 }

@@ -25,7 +25,7 @@ pub use self::hub::{FakeHub, Fault};
 pub use self::logits::{logits_sha256, scattered_tokens};
 pub use self::models::{
     REAL, TALES, all_widths, blob, blob_of, blob_of_mix, blob_with_all_widths, data, is_long, model_dir,
-    repository, tales, tales_with_prefix, tales_with_template,
+    real_with_context, repository, tales, tales_with_prefix, tales_with_template,
 };
 pub use self::programs::{Outcome, program, run};
 pub use self::published::published;

@@ -42,7 +42,7 @@ pub fn tales() -> PathBuf {
 
 /// The model in the repository with a chat template, as a blob in `temp`.
 pub fn tales_with_template(temp: &TempDir, template: &str) -> PathBuf {
-    tales_changed(temp, |source| {
+    changed(TALES, Dtype::F32, temp, |source| {
         fs::write(source.join("chat_template.jinja"), template).expect("the directory can be written");
     })
 }
@@ -52,7 +52,7 @@ pub fn tales_with_template(temp: &TempDir, template: &str) -> PathBuf {
 pub fn tales_with_prefix(temp: &TempDir) -> (PathBuf, u32) {
     const TOKEN: &str = "<|im_start|>";
     const ID: u32 = 1;
-    let out = tales_changed(temp, |source| {
+    let out = changed(TALES, Dtype::F32, temp, |source| {
         let path = source.join("tokenizer.json");
         let json = fs::read(&path).expect("the tokenizer is there");
         let mut tokenizer: Value = serde_json::from_slice(&json).expect("the tokenizer is JSON");
@@ -68,15 +68,28 @@ pub fn tales_with_prefix(temp: &TempDir) -> (PathBuf, u32) {
     (out, ID)
 }
 
-/// The model in the repository after `change` of a copy, as a blob in `temp`.
-fn tales_changed(temp: &TempDir, change: impl FnOnce(&Path)) -> PathBuf {
-    let (source, out) = (temp.join("model"), temp.join("tales.bin"));
+/// The real model in q8 with a context of so many tokens, as a blob in `temp`.
+pub fn real_with_context(temp: &TempDir, context: usize) -> PathBuf {
+    changed(REAL, Dtype::Q8, temp, |source| {
+        let path = source.join("config.json");
+        let json = fs::read(&path).expect("the config is there");
+        let mut config: Value = serde_json::from_slice(&json).expect("the config is JSON");
+        config["max_position_embeddings"] = context.into();
+        fs::write(path, config.to_string()).expect("the file can be written");
+    })
+}
+
+/// The model `name` after `change` of a copy, as a blob in `temp` with matrices of `dtype`.
+fn changed(name: &str, dtype: Dtype, temp: &TempDir, change: impl FnOnce(&Path)) -> PathBuf {
+    let short = name.split('-').next().expect("a name"); // `smolrun` tells it
+    let (source, out) = (temp.join("model"), temp.join(short).with_extension("bin"));
     fs::create_dir(&source).expect("the directory can be written");
-    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        fs::copy(tales().join(name), source.join(name)).expect("the file can be copied");
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(model_dir(name).join(file), source.join(file)).expect("the file can be copied");
     }
     change(&source);
-    convert(&Options::new(source, &out), &Progress::new(true)).expect("the model converts");
+    let options = Options { weights: Weights::all(dtype), ..Options::new(source, &out) };
+    convert(&options, &Progress::new(true)).expect("the model converts");
     out
 }
 
