@@ -4,8 +4,8 @@
 #
 # Installs what it needs and lacks: rustup components, tmux, binutils; and cargo-shear, the real model and other
 # published files into a cache of its own (SMOL_CACHE, by default ~/.cache/smolconv), which later runs reuse. Other
-# processors, the page and the npm package, and coverage are scripts/test_more.sh's. SMOL_LONG=1: two tests of the real
-# model take all of a text, and all of its context, instead of a part.
+# processors, the page and the npm package, and coverage are scripts/test_more.sh's. SMOL_LONG=1: three tests of the
+# real model take all of a text, or all of its context, instead of a part.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh

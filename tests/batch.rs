@@ -317,7 +317,7 @@ fn neither_shards_nor_threads_nor_company_change_a_byte() {
 fn an_interrupt_ends_it_and_the_same_command_goes_on() {
     // What comes last takes so long that nothing ends before the signal.
     let long = json!({"prompt": "Once upon a time", "max_tokens": 250, "ignore_eos": true}).to_string();
-    let requests = [many(100), vec![long; 30]].concat();
+    let requests = [many(100), vec![long; 12]].concat();
     for options in [&["--threads", "1"][..], &["--threads", "1", "--unordered"]] {
         let batch = Batch::new(&requests);
         let expected = batch.results("expected.jsonl", options);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use smol_tests::common::counting::Random;
 use smol_tests::common::{
     Checkpoint, Quantized, REAL, TALES, TempDir, TensorDtype, blob, blob_of, blob_of_mix, chat_agreement,
-    data, run, tales,
+    data, is_long, run, tales,
 };
 use smolconv::Mix;
 use smolconv::quantize::{Calibrated, Codes, Loss, Moments, Quantizer, Scratch};
@@ -276,8 +276,9 @@ fn a_calibrated_blob_expects_more_of_what_the_model_expects() {
     assert!(calibrated < 0.8 * nearest && calibrated < 0.015, "{calibrated}, {nearest}");
 }
 
-/// On all of the text KL is 0.083 and perplexity 8.2 % higher: see `docs/quantization.md`. (`q4` takes as long, and differs
-/// in which matrices have how many bits.)
+/// On all of the text, which `SMOL_LONG=1` takes, KL is 0.083 and perplexity 8.2 % higher: see `docs/quantization.md`. On a
+/// sixth of it they are 0.082 and 8.0 %, on any machine. (`q4` takes as long, and differs in which matrices have how many
+/// bits.)
 #[test]
 #[ignore = "needs the real model: scripts/fetch_model.sh smollm2-135m-instruct"]
 fn smollm2_135m_in_q3_fits_70_megabytes_and_still_answers() {
@@ -285,11 +286,12 @@ fn smollm2_135m_in_q3_fits_70_megabytes_and_still_answers() {
     assert!(fs::metadata(&blob).unwrap().len() < 70_000_000);
     let (mut q3, mut bf16) = (session(&blob), session(&blob_of(REAL, Dtype::Bf16)));
     let tokens = tokens(&bf16);
-    let found = compare(&mut q3, &mut bf16, &tokens[..6144], 1024);
+    let length = if is_long() { tokens.len() } else { 3072 };
+    let found = compare(&mut q3, &mut bf16, &tokens[..length], 1024);
     // llama.cpp's Q4_0, of 91.7 MB, loses 21 % on the whole text.
     let loss = found.perplexity.perplexity() / found.reference.perplexity() - 1.0;
-    assert!(loss < 0.1, "{loss}");
-    assert!(found.mean_divergence() < 0.095, "{}", found.mean_divergence());
+    assert!(loss < 0.09, "{loss}");
+    assert!(found.mean_divergence() < 0.087, "{}", found.mean_divergence());
     assert!(found.agreement() > 0.81, "{}", found.agreement());
     let (same, tokens) = chat_agreement(q3.model());
     assert!(same * 100 >= tokens * 70, "{same} of {tokens}"); // in q8 all but one

@@ -303,12 +303,13 @@ fn nobody_waits_for_ever() {
         (0..5).for_each(|pass| flood(&mut scheduler, pass));
         let waiting = Request::new(tokens[..5].to_vec(), short()).priority(priority);
         let id = scheduler.submit(waiting).unwrap();
-        let mut is_done = false;
-        for pass in 0..most {
+        let is_done_in = |pass| {
+            let mut is_done = false;
             flood(&mut scheduler, pass);
             scheduler.step(|other, event| is_done |= other == id && event.is_last()).unwrap();
-        }
-        assert!(is_done, "priority {priority}: not within {most} passes");
+            is_done
+        };
+        assert!((0..most).any(is_done_in), "priority {priority}: not within {most} passes");
     }
 }
 

@@ -103,7 +103,7 @@ pub fn blob_of(name: &str, dtype: Dtype) -> PathBuf {
     blob_with(name, dtype.name(), Weights::all(dtype), Calibration::None)
 }
 
-/// Whether two tests of the real model take all of a text, and all of its context, instead of a part.
+/// Whether three tests of the real model take all of a text, or all of its context, instead of a part.
 pub fn is_long() -> bool {
     env::var_os("SMOL_LONG").is_some()
 }
