@@ -32,7 +32,7 @@ impl Alone {
         let scattered = scattered_tokens(model, 40 * count + 400);
         let text = |index: usize| {
             let own = &scattered[37 * index..][..1 + index * 29 % 90];
-            let shared = if index.is_multiple_of(3) { &scattered[..150 + index % 7] } else { &[] };
+            let shared = if index.is_multiple_of(3) { &scattered[..70 + index % 7] } else { &[] };
             [shared, own].concat()
         };
         let texts: Vec<Vec<u32>> = (0..count).map(text).collect();
