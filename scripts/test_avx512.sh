@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# AVX-512, AVX512-BF16 and AMX under Bochs, which emulates a processor that has them: the kernels' unit tests, and the
-# SHA-256 of the logits of 40 positions, which must be that of this processor's other sets; that of fast sessions must be
-# the oracle's on AVX512-BF16, and their logits near the exact ones on AMX.
+# AVX-VNNI, AVX-512, AVX512-VNNI, AVX512-BF16 and AMX under Bochs, which emulates a processor that has them: the kernels'
+# unit tests, and the SHA-256 of the logits of 40 positions of bf16 and of q4, which must be that of this processor's other
+# sets; that of fast sessions must be the oracle's on VNNI and AVX512-BF16, and their logits near the exact ones on AMX.
 # usage: scripts/test_avx512.sh
 #
 # Installs what it lacks by apt (a compiler, a kernel's headers, what makes a disk that boots), and builds Bochs from
@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0
+# The last number is that of the patch below.
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0-2
 readonly work=$PWD/target/avx512
 readonly target=x86_64-unknown-linux-gnu
 
@@ -99,8 +100,9 @@ build_bochs() {
 @@ -482,10 +482,10 @@
      // * [31:31] AVX512VL variable vector length support
      leaf->ebx = get_std_cpuid_leaf_7_ebx(BX_CPUID_STD7_SUBLEAF0_EBX_ENCHANCED_REP_STRINGS);
-     leaf->ecx = 0;
+-    leaf->ecx = 0;
 -    leaf->edx = 0;
++    leaf->ecx = get_std_cpuid_leaf_7_ecx();
 +    leaf->edx = get_std_cpuid_leaf_7_edx();
      break;
    default:
@@ -138,9 +140,11 @@ make_disk() {
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t devtmpfs dev /dev
 exec >/dev/ttyS0 2>&1
-./hash_logits tales.bin 1 40 40 fast
+./hash_logits bf16.bin 1 40 40 fast
+./hash_logits q4.bin 1 40 40 fast
 /bin/busybox insmod tiles.ko
-./hash_logits tales.bin 1 40 40 fast
+./hash_logits bf16.bin 1 40 40 fast
+./hash_logits q4.bin 1 40 40 fast
 ./kernels kernels --test-threads=1
 /bin/busybox sleep 1
 /bin/busybox poweroff -f
@@ -163,7 +167,7 @@ EOI
 # Bochs ends with an error where the machine is switched off: what the programs printed tells whether they passed.
 emulate() {
     cat >"$work/bochsrc" <<EOI
-cpu: model=corei7_skylake_x, add_features="avx512bf16 amx amx_bf16", ips=100000000, reset_on_triple_fault=0
+cpu: model=corei7_skylake_x, add_features="avx_vnni avx512vnni avx512bf16 amx amx_bf16", ips=100000000, reset_on_triple_fault=0
 memory: guest=512, host=512
 romimage: file=/usr/share/bochs/BIOS-bochs-latest
 vgaromimage: file=/usr/share/vgabios/vgabios.bin
@@ -193,18 +197,24 @@ install_kernel
 build_bochs
 
 step "the programs, and what they give on this processor"
-cargo run --locked --release --quiet -p smolconv -- models/tales-4m --dtype bf16 -o "$work/root/tales.bin" --force
+for dtype in bf16 q4; do
+    cargo run --locked --release --quiet -p smolconv -- models/tales-4m --dtype "$dtype" -o "$work/root/$dtype.bin" --force
+done
 build_programs
-native=$("$work/root/hash_logits" "$work/root/tales.bin" 1 40 40 fast)
+native=$(for dtype in bf16 q4; do "$work/root/hash_logits" "$work/root/$dtype.bin" 1 40 40 fast; done)
 echo "$native"
 
 step "the same under Bochs"
 make_disk
 found=$(emulate)
 echo "$found"
-exact=$(sed -n 's/ scalar$//p' <<<"$native")
-fast=$(sed -n 's/ fast on scalar.*//p' <<<"$native")
-for isa in scalar avx2 avx512; do expect "$exact $isa"; done
-expect "$fast fast on avx512bf16, .*"
+exact=($(sed -n 's/ scalar$//p' <<<"$native"))                # of bf16, of q4
+rounded=($(sed -n 's/ fast on scalar.*//p; s/ fast on int8.*//p' <<<"$native" | uniq))
+for isa in scalar avx2 avxvnni avx512 avx512vnni avx512amx; do
+    expect "${exact[0]} $isa"
+    expect "${exact[1]} $isa"
+done
+expect "${rounded[0]} fast on avx512bf16, .*"
+expect "${rounded[1]} fast on int8, .*"
 expect '[0-9a-f]{64} fast on amx, up to 0\.[01][0-9]* from exact'
 expect 'test result: ok\. [1-9][0-9]+ passed; 0 failed.*'

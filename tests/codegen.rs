@@ -24,7 +24,8 @@ const fn kernel(set: &'static str, operation: &'static str, name: &'static str, 
     Kernel { symbol: [set, operation], name, most }
 }
 
-const AVX2: &str = "4Avx23run8compiled";
+const AVX2: &str = "4Avx2Kb0_E3run8compiled";
+const AVX_VNNI: &str = "4Avx2Kb1_E3run8compiled";
 const AVX512: &str = "6Avx512Kb0_E3run8compiled";
 const AVX512_VNNI: &str = "6Avx512Kb1_E3run8compiled";
 const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
@@ -60,6 +61,7 @@ const X86: Processor = Processor {
         kernel(AVX2, F16, "avx2 f16", 2.1),
         kernel(AVX2, I8, "avx2 i8", 2.1),
         kernel(AVX2, QUANTIZED, "avx2 quantized", 3.3),
+        kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 1.8),
         kernel(AVX512, F32, "avx512 f32", 1.7),
         kernel(AVX512, BF16, "avx512 bf16", 1.8),
         kernel(AVX512, F16, "avx512 f16", 1.7),

@@ -55,8 +55,8 @@ Exit codes:
 Environment:
   SMOLRUN_CACHE=DIRECTORY  Keeps converted models there [default: smolrun in XDG_CACHE_HOME or ~/.cache]
   HF_HOME, HF_ENDPOINT, HF_TOKEN  Mean what they do to Hugging Face's own tools
-  SMOLRUN_ISA=NAME         Forces an instruction set: scalar, avx2, avx512, avx512vnni, avx512amx, neon or
-                           neondotprod
+  SMOLRUN_ISA=NAME         Forces an instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512amx, neon
+                           or neondotprod
   SMOLRUN_HISTORY=FILE     Keeps the lines of conversations in FILE; if empty, nowhere"
 )]
 pub(crate) struct Args {
@@ -408,8 +408,8 @@ pub(crate) struct GenerateArgs {
     /// Run prompts faster by rounding more, to bf16 or to 8 bits. Not bit-exact.
     ///
     /// A blob whose matrices are bf16 needs AMX or AVX512-BF16: activations are rounded to bf16. A quantized one needs
-    /// AMX, which rounds its weights to bf16, too, or AVX512-VNNI or Arm's dot product: activations are rounded to 8
-    /// bits instead of 12. Otherwise everything stays exact, and a line on standard error says so.
+    /// AMX, which rounds its weights to bf16, too, or VNNI or Arm's dot product: activations are rounded to 8 bits
+    /// instead of 12. Otherwise everything stays exact, and a line on standard error says so.
     ///
     /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact.
     ///

@@ -44,7 +44,7 @@ impl fmt::Display for Fast {
             Fast::On(unit) => write!(f, "prompts rounded for {unit}, not bit-exact"),
             Fast::NoUnit => f.write_str(
                 "exact, because the processor has, or may use, no unit for it: AMX, AVX512-BF16 for bf16 matrices, \
-                 AVX512-VNNI or Arm's dot product for quantized ones",
+                 VNNI or Arm's dot product for quantized ones",
             ),
             Fast::NothingToRound => {
                 f.write_str("exact, because the blob's matrices are neither bf16 nor quantized")

@@ -64,7 +64,9 @@ pub struct Kernels(Set);
 enum Set {
     Scalar,
     #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Avx2),
+    Avx2(avx2::Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(avx2::Avx2<true>),
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512<false>),
     #[cfg(target_arch = "x86_64")]
@@ -85,7 +87,9 @@ impl Kernels {
         let sets = [
             Some(Set::Scalar),
             #[cfg(target_arch = "x86_64")]
-            avx2::Avx2::detect().map(Set::Avx2),
+            avx2::Avx2::<false>::detect().map(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            avx2::Avx2::<true>::detect().map(Set::AvxVnni),
             #[cfg(target_arch = "x86_64")]
             avx512::Avx512::<false>::detect().map(Set::Avx512),
             #[cfg(target_arch = "x86_64")]
@@ -132,6 +136,8 @@ impl Kernels {
             Set::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(_) => "avxvnni",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -185,6 +191,11 @@ impl Kernels {
             Set::Scalar => op.run_on(Scalar),
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(set) => set.run(op),
+            // Floats are computed as without dot products, here and below.
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(set) if O::INTEGERS => set.run(op),
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(set) => set.plain().run(op),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(set) => set.run(op),
             #[cfg(target_arch = "x86_64")]
@@ -193,7 +204,6 @@ impl Kernels {
             Set::Avx512Amx(set) => run_avx512(set.vnni(), op),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(set) => set.run(op),
-            // Floats are computed as without dot products.
             #[cfg(target_arch = "aarch64")]
             Set::NeonDotprod(set) if O::INTEGERS => set.run(op),
             #[cfg(target_arch = "aarch64")]
@@ -257,7 +267,7 @@ impl Kernels {
         match self.0 {
             Set::Scalar => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Vnni(_) => Some(FastUnit::Int8),
+            Set::AvxVnni(_) | Set::Avx512Vnni(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "aarch64")]
             Set::NeonDotprod(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]

@@ -8,14 +8,15 @@ use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
-/// The proof that this processor has AVX2, FMA and F16C.
+/// The proof that this processor has AVX2, FMA and F16C; and AVX-VNNI, if `VNNI`: products of four bytes, which multiply two
+/// parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx2 {
+pub(in crate::kernels) struct Avx2<const VNNI: bool> {
     foresees: bool,
 }
 
-impl Avx2 {
-    pub(in crate::kernels) fn detect() -> Option<Avx2> {
+impl Avx2<false> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
         let has_all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
@@ -23,11 +24,24 @@ impl Avx2 {
     }
 }
 
-entry!(Avx2, "avx2,fma,f16c");
+impl Avx2<true> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
+        let Avx2 { foresees } = Avx2::<false>::detect()?;
+        is_x86_feature_detected!("avxvnni").then_some(Avx2 { foresees })
+    }
+
+    /// The same without VNNI.
+    pub(in crate::kernels) fn plain(self) -> Avx2<false> {
+        Avx2 { foresees: self.foresees }
+    }
+}
+
+entry!(Avx2<false>, "avx2,fma,f16c");
+entry!(Avx2<true>, "avx2,fma,f16c,avxvnni");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 8 elements of an array of 16, from its start or its middle.
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type Lanes = [__m256; 2];
 
     /// 12 sums, two registers of weights and one of input are 15 of the 16 registers.
@@ -115,7 +129,7 @@ impl Simd for Avx2 {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 32 bytes of 64, from their start or their middle, or 8 of 16.
-impl Bytes for Avx2 {
+impl<const VNNI: bool> Bytes for Avx2<VNNI> {
     const PARTS: usize = 1;
 
     type Bytes = [__m256i; 2];
@@ -191,7 +205,7 @@ impl Bytes for Avx2 {
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 32 bytes of 64, from their start or their middle.
 /// Values are multiplied as i16: the instruction for bytes adds two products in 16 bits, and so takes more steps.
-impl Integers for Avx2 {
+impl Integers for Avx2<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const ROWS: usize = 3;
@@ -263,5 +277,97 @@ impl Integers for Avx2 {
     fn set_floats(self, floats: &mut [__m256; 2], _: usize, sums: [__m256i; 2]) {
         // SAFETY: see above.
         *floats = unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] };
+    }
+}
+
+// SAFETY of every `unsafe` below: as above.
+impl Integers for Avx2<true> {
+    const ENCODING: Encoding = Encoding::I8;
+    const UNSIGNED: bool = true;
+    const ROWS: usize = 3;
+    /// 12 sums of one half, two registers of values and one of input are 15 of the 16 registers.
+    const STORED_ROWS: usize = 6;
+    const STORED_PANELS: usize = 1;
+
+    type OneRow = Self;
+    type Factors = [__m256i; 2];
+    type Stored = Group;
+    /// Of the products with the multiples of 128, then with the rest.
+    type Sums = [[__m256i; 2]; 2];
+
+    const NOTHING_STORED: Group = [0; 64];
+
+    #[inline(always)]
+    fn one_row(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn factors(self, values: [__m256i; 2], _: usize) -> [__m256i; 2] {
+        values
+    }
+
+    #[inline(always)]
+    fn load_factors(self, from: &Group, _: usize, part: usize) -> [__m256i; 2] {
+        self.bytes(from, part)
+    }
+
+    #[inline(always)]
+    fn store_factors(self, values: [__m256i; 2], to: &mut Group, _: usize) {
+        // SAFETY: see above.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), values[0]);
+            _mm256_storeu_si256(to[32..].as_mut_ptr().cast(), values[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn sums(self, x: &ActivationBlock) -> [[__m256i; 2]; 2] {
+        // SAFETY: see above.
+        unsafe { [[_mm256_set1_epi32(x.minus_sum); 2], [_mm256_setzero_si256(); 2]] }
+    }
+
+    #[inline(always)]
+    fn add_products(
+        self,
+        mut sums: [[__m256i; 2]; 2],
+        values: [__m256i; 2],
+        x: i32,
+        half: usize,
+    ) -> [[__m256i; 2]; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let x = _mm256_set1_epi32(x);
+            sums[half][0] = _mm256_dpbusd_avx_epi32(sums[half][0], values[0], x);
+            sums[half][1] = _mm256_dpbusd_avx_epi32(sums[half][1], values[1], x);
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn second_half(self, sums: [[__m256i; 2]; 2]) -> [[__m256i; 2]; 2] {
+        // SAFETY: see above.
+        [unsafe { [_mm256_setzero_si256(); 2] }, self.joined(sums)]
+    }
+
+    #[inline(always)]
+    fn set_floats(self, floats: &mut [__m256; 2], _: usize, sums: [[__m256i; 2]; 2]) {
+        let sums = self.joined(sums);
+        // SAFETY: see above.
+        *floats = unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] };
+    }
+}
+
+impl Avx2<true> {
+    /// 128 times the first and the second.
+    #[inline(always)]
+    fn joined(self, [first, second]: [[__m256i; 2]; 2]) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            [
+                _mm256_add_epi32(_mm256_slli_epi32::<7>(first[0]), second[0]),
+                _mm256_add_epi32(_mm256_slli_epi32::<7>(first[1]), second[1]),
+            ]
+        }
     }
 }

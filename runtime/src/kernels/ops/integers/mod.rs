@@ -392,18 +392,13 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         for part in 0..S::PARTS {
             let mut integers = [[simd.sums(&x[0]); W]; R];
             unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); W] });
-            if R == 1 {
-                // One after the other in the code, too: some engines of WebAssembly pay for each jump.
-                unrolled!(k < 4 => {
-                    if k < self.steps {
-                        self.step::<C, R, W>(&codes, k, part, x, &mut integers);
-                    }
-                });
-            } else {
-                for k in (0..GROUPS / 2).take(self.steps) {
+            // One after the other in the code, too: how far codes are shifted are constants then, and some engines of
+            // WebAssembly pay for each jump.
+            unrolled!(k < 4 => {
+                if k < self.steps {
                     self.step::<C, R, W>(&codes, k, part, x, &mut integers);
                 }
-            }
+            });
             unrolled!(w < W of 2 => {
                 unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][w], part, integers[r][w]) });
             });
