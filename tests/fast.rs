@@ -233,7 +233,7 @@ fn the_program_says_where_fast_changes_nothing() {
         }
         None => {
             let note = "smolrun: --fast: exact, because the processor has, or may use, no unit for it: AMX, \
-                        AVX512-BF16 for bf16 matrices, AVX512-VNNI or Arm's dot product for quantized ones\n";
+                        AVX512-BF16 for bf16 matrices, VNNI or Arm's dot product for quantized ones\n";
             assert!(stderr == note && !stdout.contains("not bit-exact"), "{stderr}{stdout}");
         }
     }
