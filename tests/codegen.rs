@@ -61,7 +61,8 @@ const X86: Processor = Processor {
         kernel(AVX2, F16, "avx2 f16", 2.1),
         kernel(AVX2, I8, "avx2 i8", 2.1),
         kernel(AVX2, QUANTIZED, "avx2 quantized", 3.3),
-        kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 1.8),
+        // Its block of stored values is written out, and has its scales.
+        kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 3.8),
         kernel(AVX512, F32, "avx512 f32", 1.7),
         kernel(AVX512, BF16, "avx512 bf16", 1.8),
         kernel(AVX512, F16, "avx512 f16", 1.7),
@@ -256,7 +257,9 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
             && let Ok(address) = u64::from_str_radix(address.trim(), 16)
             && name.starts_with("_R")
         {
-            functions.entry(name).or_default().push(Instruction { address, text: text.trim() });
+            let text = text.trim();
+            let text = text.strip_prefix("{vex} ").unwrap_or(text); // of two encodings, that without AVX-512
+            functions.entry(name).or_default().push(Instruction { address, text });
         }
     }
     functions

@@ -267,7 +267,8 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
         let done = match self.simd.streams() {
             4 if S::STREAMS >= 4 => self.streams::<C, R, 2, 2>(0, y),
-            2 if S::STREAMS >= 4 => self.streams::<C, R, 1, 2>(0, y),
+            // Products of bytes leave registers for two panels also where there are few.
+            2 if S::STREAMS >= 4 || S::UNSIGNED => self.streams::<C, R, 1, 2>(0, y),
             _ => 0,
         };
         self.streams::<C, R, 1, 1>(done, &mut y[done * R..]);
@@ -392,13 +393,18 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         for part in 0..S::PARTS {
             let mut integers = [[simd.sums(&x[0]); W]; R];
             unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); W] });
-            // One after the other in the code, too: how far codes are shifted are constants then, and some engines of
-            // WebAssembly pay for each jump.
-            unrolled!(k < 4 => {
-                if k < self.steps {
+            if R == 1 {
+                // One after the other in the code, too: some engines of WebAssembly pay for each jump.
+                unrolled!(k < 4 => {
+                    if k < self.steps {
+                        self.step::<C, R, W>(&codes, k, part, x, &mut integers);
+                    }
+                });
+            } else {
+                for k in (0..GROUPS / 2).take(self.steps) {
                     self.step::<C, R, W>(&codes, k, part, x, &mut integers);
                 }
-            });
+            }
             unrolled!(w < W of 2 => {
                 unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][w], part, integers[r][w]) });
             });
