@@ -61,7 +61,7 @@ const X86: Processor = Processor {
         kernel(AVX2, F16, "avx2 f16", 2.1),
         kernel(AVX2, I8, "avx2 i8", 2.1),
         kernel(AVX2, QUANTIZED, "avx2 quantized", 3.3),
-        // Its block of stored values is written out, and has its scales.
+        // LLVM writes the loop over a block's stored values out, so that the scales count, too.
         kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 3.8),
         kernel(AVX512, F32, "avx512 f32", 1.7),
         kernel(AVX512, BF16, "avx512 bf16", 1.8),
@@ -258,7 +258,7 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
             && name.starts_with("_R")
         {
             let text = text.trim();
-            let text = text.strip_prefix("{vex} ").unwrap_or(text); // of two encodings, that without AVX-512
+            let text = text.strip_prefix("{vex} ").unwrap_or(text); // so objdump names the older one of two encodings
             functions.entry(name).or_default().push(Instruction { address, text });
         }
     }

@@ -132,6 +132,8 @@ pub(crate) trait Integers: Bytes {
     const ENCODING: Encoding;
     /// Whether values are multiplied as unsigned bytes, 128 more than they are.
     const UNSIGNED: bool;
+    /// Most panels that few rows read side by side, 1, 2 or 4: as many as have sums in registers.
+    const PANELS: usize;
     /// Most rows that codes are taken apart for in registers, at a time: as many as have sums in these, too.
     const ROWS: usize;
     /// Where the units that take apart are those that multiply, codes are taken apart once for more rows than that, in memory:

@@ -47,8 +47,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     /// 12 sums, two registers of weights and one of input are 15 of the 16 registers.
     const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
     const WIDENS: bool = false;
-    /// With VNNI, the sums of two panels and of their halves fill the registers.
-    const STREAMS: usize = if VNNI { 2 } else { 4 };
+    const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;
 
     #[inline(always)]
@@ -209,6 +208,7 @@ impl<const VNNI: bool> Bytes for Avx2<VNNI> {
 impl Integers for Avx2<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
+    const PANELS: usize = 4;
     const ROWS: usize = 3;
     const STORED_ROWS: usize = 4;
     const STORED_PANELS: usize = 1;
@@ -285,6 +285,7 @@ impl Integers for Avx2<false> {
 impl Integers for Avx2<true> {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = true;
+    const PANELS: usize = 2;
     const ROWS: usize = 2;
     /// 12 sums of one half, two registers of values and one of input are 15 of the 16 registers.
     const STORED_ROWS: usize = 6;

@@ -229,6 +229,7 @@ impl<const VNNI: bool> Bytes for Avx512<VNNI> {
 impl Integers for Avx512<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
+    const PANELS: usize = 4;
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 2;
@@ -293,6 +294,7 @@ impl Integers for Avx512<false> {
 impl Integers for Avx512<true> {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = true;
+    const PANELS: usize = 4;
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 0;
     const STORED_PANELS: usize = 2;

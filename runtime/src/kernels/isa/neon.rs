@@ -212,6 +212,7 @@ impl<const DOT: bool> Bytes for Neon<DOT> {
 impl Integers for Neon<false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
+    const PANELS: usize = 4;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 2;
     const STORED_PANELS: usize = 1;
@@ -286,6 +287,7 @@ impl Integers for Neon<false> {
 impl Integers for Neon<true> {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = false;
+    const PANELS: usize = 4;
     const ROWS: usize = 2;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;

@@ -173,6 +173,7 @@ impl<const N: usize> Bytes for Simd128<N> {
 impl<const N: usize> Integers for Simd128<N> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
+    const PANELS: usize = 1;
     const ROWS: usize = 1;
     const STORED_ROWS: usize = 4;
     const STORED_PANELS: usize = 1;

@@ -265,10 +265,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// its end.
     #[inline(always)]
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        let done = match self.simd.streams() {
-            4 if S::STREAMS >= 4 => self.streams::<C, R, 2, 2>(0, y),
-            // Products of bytes leave registers for two panels also where there are few.
-            2 if S::STREAMS >= 4 || S::UNSIGNED => self.streams::<C, R, 1, 2>(0, y),
+        let done = match self.simd.streams().min(S::PANELS) {
+            4 if S::PANELS >= 4 => self.streams::<C, R, 2, 2>(0, y),
+            2 if S::PANELS >= 2 => self.streams::<C, R, 1, 2>(0, y),
             _ => 0,
         };
         self.streams::<C, R, 1, 1>(done, &mut y[done * R..]);
