@@ -1,27 +1,27 @@
 //! The whole way from a checkpoint to a blob.
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
 
-use smolrun::Model;
-use smolrun::format::{Dtype, Kind};
+use smolrun::format::Dtype;
 
+use crate::budget::Stock;
+use crate::budget::groups::Groups;
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::{Checkpoint, tensor_map};
 use crate::error::{Error, Result};
-use crate::options::{Calibration, Mix, Options, Weights};
+use crate::options::{Calibration, Mix, Options, Size, Weights};
 use crate::progress::Progress;
 use crate::quantize::calibration;
 use crate::quantize::report::Report;
 use crate::quantize::text::Text;
-use crate::source::{Source, check};
+use crate::source::check;
+use crate::write::blobs::{Blobs, Temporary};
 use crate::write::metadata::Metadata;
-use crate::write::plan::{Spec, plan};
-use crate::write::sections::{tables, weight_sections};
-use crate::write::stream::{Content, Section, write};
+use crate::write::sections::tables;
+use crate::write::shelf::Shelf;
+use crate::write::stream::{Content, Section};
 use crate::write::target::Target;
-use crate::write::temp_file::{self, TempFile};
+use crate::write::temp_file;
 use crate::write::verify::verify;
 
 impl Options {
@@ -32,7 +32,7 @@ impl Options {
 
     /// Where the blob goes, if nothing is wrong with the options.
     fn target(&self) -> Result<Target> {
-        self.check_calibration(self.weights.quantizes())?;
+        self.check_calibration(self.weights.quantizes() || self.size.is_some())?;
         let target = Target::new(&self.out, self.force)?;
         temp_file::prepare(&target)?;
         Ok(target)
@@ -72,34 +72,28 @@ pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
 fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
     let target = options.target()?;
     let checkpoint = Checkpoint::open(options)?;
-    refuse_as_target(&checkpoint, &target, options)?;
+    target.must_not_be(checkpoint.files(), "those of the checkpoint")?;
+    target.must_not_be(options.texts(), "the text that is read")?;
     let Checkpoint { source, model, tokenizer, chat_template, documents } = checkpoint;
     let whole = tensor_map::bind(&model.config, model.extras, &source)?;
-    let bindings = options.weights.assign(&whole)?;
-    let texts = Texts::read(options, &bindings)?;
-    let hashes = check::check(&source, &in_bf16(&bindings), progress)?;
-
     let tables = tables(&model, tokenizer, chat_template);
-    let mut metadata = Metadata::new(model.model_type, model.recommended, &source, &hashes, &documents);
-    metadata.fetched_from(options.origin.as_ref());
     let tied = model.config.tie_word_embeddings;
-    let work = Work { options, target, progress, source: &source, whole: &whole, tables, tied };
-    work.write(bindings, metadata, &texts)
-}
-
-/// `--force` must not cost somebody their checkpoint, nor a text that is read beside it.
-fn refuse_as_target(checkpoint: &Checkpoint, target: &Target, options: &Options) -> Result<()> {
-    let weights = checkpoint.source.files.iter().map(|file| file.path.as_path());
-    let documents = checkpoint.documents.iter().map(|document| document.path.as_path());
-    let is_target = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == target.path);
-    let refuse = |what| Err(Error::output(&target.asked, format!("expected another file than {what}")));
-    if weights.chain(documents).any(is_target) {
-        return refuse("those of the checkpoint");
-    }
-    match options.texts().any(is_target) {
-        true => refuse("the text that is read"),
-        false => Ok(()),
-    }
+    let blobs = Blobs { source: &source, tables, tied, target };
+    let metadata = |hashes: &[[u8; 32]]| {
+        let (model_type, recommended) = (model.model_type.clone(), model.recommended.clone());
+        let mut metadata = Metadata::new(model_type, recommended, &source, hashes, &documents);
+        metadata.fetched_from(options.origin.as_ref());
+        metadata
+    };
+    let texts = Texts::read(options, is_quantized(&options.weights.assign(&whole)?))?;
+    let not_yet = metadata(&vec![[0; 32]; source.files.len()]);
+    let matrices = match &options.size {
+        None => Matrices::Fixed(options.weights.assign(&whole)?),
+        Some(size) => Matrices::within(size, options, &whole, &blobs, &texts, not_yet)?,
+    };
+    let hashes = check::check(&source, &matrices.in_bf16(), progress)?;
+    let work = Work { options, blobs, progress, whole: &whole, texts };
+    work.write(matrices, metadata(&hashes))
 }
 
 /// What the model is to read, before anything that takes long.
@@ -111,24 +105,81 @@ struct Texts {
 }
 
 impl Texts {
-    fn read(options: &Options, bindings: &[Binding]) -> Result<Texts> {
-        let Options { weights, calibration, report, .. } = options;
-        let quantizes = is_quantized(bindings);
-        options.check_calibration(quantizes)?;
-        let calibration = if quantizes { calibration.text(weights)? } else { None };
-        Ok(Texts { calibration, report: report.as_deref().map(Text::read).transpose()? })
+    /// Of a blob with matrices that are quantized, or none.
+    fn read(options: &Options, quantizes: bool) -> Result<Texts> {
+        options.check_calibration(quantizes || options.size.is_some())?;
+        let calibration = match &options.calibration {
+            Calibration::Auto if options.size.is_some() => Some(Text::built_in()),
+            calibration if quantizes || options.size.is_some() => calibration.text(&options.weights)?,
+            _ => None,
+        };
+        Ok(Texts { calibration, report: options.report.as_deref().map(Text::read).transpose()? })
+    }
+
+    /// What `metadata` say at the end of a blob of `bindings`, as long as it may be.
+    fn describe(&self, metadata: &Metadata, options: &Options, bindings: &[Binding]) -> Metadata {
+        let mut metadata = metadata.clone();
+        if is_quantized(bindings) {
+            metadata.quantized_as(&options.weights, options.size.as_ref());
+            self.calibration.iter().for_each(|text| metadata.calibrated_on(text));
+        }
+        self.report.iter().for_each(|text| metadata.report(&Report::longest(text)));
+        metadata
+    }
+}
+
+/// What the matrices of a blob become.
+enum Matrices<'a> {
+    /// This.
+    Fixed(Vec<Binding<'a>>),
+    /// What loses least in so many bytes more than the smallest blob has.
+    Within(Groups<'a>, u64),
+}
+
+impl<'a> Matrices<'a> {
+    /// Those of a blob of `size`: floats if they fit. Refuses a size that no blob can have.
+    fn within(
+        size: &Size,
+        options: &Options,
+        whole: &[Binding<'a>],
+        blobs: &Blobs,
+        texts: &Texts,
+        metadata: Metadata,
+    ) -> Result<Matrices<'a>> {
+        for mix in [Mix::Auto, Mix::Bf16] {
+            let weights = Weights { mix, keep: options.weights.keep.clone() };
+            let Ok(bindings) = weights.assign(whole) else { continue }; // bf16 has no odd columns
+            let metadata = texts.describe(&metadata, options, &bindings);
+            if blobs.most_bytes(&bindings, &metadata)? <= size.bytes {
+                return Ok(Matrices::Fixed(bindings));
+            }
+        }
+        let groups = Groups::new(&options.weights, whole)?;
+        let metadata = texts.describe(&metadata, options, &groups.smallest());
+        let room = groups.room(size, blobs, &metadata)?;
+        Ok(Matrices::Within(groups, room))
+    }
+
+    /// The tensors whose numbers are rounded to bf16.
+    fn in_bf16(&self) -> HashSet<&'a str> {
+        let bindings = match self {
+            Matrices::Fixed(bindings) => bindings.clone(),
+            Matrices::Within(groups, _) => groups.smallest(),
+        };
+        let bindings = bindings.into_iter().filter(|binding| binding.dtype == Dtype::Bf16);
+        bindings.flat_map(|binding| binding.tensors).map(|part| part.tensor.name.as_str()).collect()
+    }
+
+    fn is_quantized(&self) -> bool {
+        match self {
+            Matrices::Fixed(bindings) => is_quantized(bindings),
+            Matrices::Within(..) => true,
+        }
     }
 }
 
 fn is_quantized(bindings: &[Binding]) -> bool {
     bindings.iter().any(|binding| binding.dtype.code_bits().is_some())
-}
-
-/// A model in a temporary file.
-struct Temporary {
-    /// Dropped, and so unmapped, before the file goes.
-    model: Model,
-    _temp: TempFile,
 }
 
 fn set_report(sections: &mut [Section], report: &Report) {
@@ -142,85 +193,70 @@ fn set_report(sections: &mut [Section], report: &Report) {
 /// What is known of a blob before its matrices.
 struct Work<'a> {
     options: &'a Options,
-    target: Target,
+    blobs: Blobs<'a>,
     progress: &'a Progress,
-    source: &'a Source,
     /// Its matrices, before anything is decided about them.
     whole: &'a [Binding<'a>],
-    tables: Vec<Section<'static>>,
-    tied: bool,
+    texts: Texts,
 }
 
 impl Work<'_> {
     /// Writes the blob.
-    fn write(&self, bindings: Vec<Binding>, mut metadata: Metadata, texts: &Texts) -> Result<Summary> {
-        if is_quantized(&bindings) {
-            metadata.quantized_as(&self.options.weights);
+    fn write(&self, matrices: Matrices, mut metadata: Metadata) -> Result<Summary> {
+        let Work { options, blobs, progress, texts, .. } = self;
+        if matrices.is_quantized() {
+            metadata.quantized_as(&options.weights, options.size.as_ref());
         }
         let exact = texts.report.is_some().then(|| self.model(Mix::Auto, &metadata)).transpose()?;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
             Report::check(&exact.model, text)?;
         }
-        let mut calibrated = calibration::Sections::new();
-        if let Some(text) = &texts.calibration {
-            let close = self.model(Mix::Q8, &metadata)?;
-            calibrated = calibration::quantize(self.source, &bindings, &close.model, text, self.progress)?;
-            metadata.calibrated_on(text);
-        }
-        let mut sections = self.sections(bindings, calibrated, metadata);
-        let (mut temp, mut file_len) = self.write_temp(&sections)?;
+        let (bindings, shelf) = self.quantize(matrices, &mut metadata)?;
+        let mut sections = blobs.sections(bindings, shelf.as_ref(), metadata);
+        let (mut temp, mut file_len) = blobs.write(&sections, progress)?;
         let mut found = None;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
-            let report = Report::new(&self.open(&temp)?, &exact.model, text, self.progress)?;
+            let report = Report::new(&blobs.open(&temp)?, &exact.model, text, progress)?;
             set_report(&mut sections, &report);
-            (temp, file_len) = self.write_temp(&sections)?;
+            (temp, file_len) = blobs.write(&sections, progress)?;
             found = Some(report);
         }
-        verify(&temp.path(), self.progress).map_err(Error::of_blob(&self.options.out))?;
+        verify(&temp.path(), progress).map_err(Error::of_blob(&options.out))?;
         temp.persist()?;
         Ok(Summary { file_len, sections: sections.len(), report: found })
+    }
+
+    /// What the matrices become, and where those lie that are quantized before they are written.
+    fn quantize<'b>(
+        &self,
+        matrices: Matrices<'b>,
+        metadata: &mut Metadata,
+    ) -> Result<(Vec<Binding<'b>>, Option<Shelf>)> {
+        let Work { blobs, progress, texts, .. } = self;
+        if matrices.is_quantized() {
+            texts.calibration.iter().for_each(|text| metadata.calibrated_on(text));
+        }
+        match (matrices, &texts.calibration) {
+            (Matrices::Within(groups, room), text) => {
+                let (built_in, text) = (Text::built_in(), text.as_ref());
+                let measured_on = text.unwrap_or(&built_in);
+                let stock = Stock::new(groups, blobs, metadata, text, measured_on, progress)?;
+                Ok((stock.choose(room), Some(stock.shelf)))
+            }
+            (Matrices::Fixed(bindings), Some(text)) if is_quantized(&bindings) => {
+                let close = self.model(Mix::Q8, metadata)?;
+                let mut shelf = Shelf::new(&blobs.target)?;
+                let put = |binding: &Binding, quantized: &_| shelf.put(binding, quantized);
+                calibration::quantize(blobs.source, &bindings, &close.model, text, progress, put)?;
+                Ok((bindings, Some(shelf)))
+            }
+            (Matrices::Fixed(bindings), _) => Ok((bindings, None)),
+        }
     }
 
     /// The model with the matrices of `mix`, none calibrated, in a file that is gone with it.
     fn model(&self, mix: Mix, metadata: &Metadata) -> Result<Temporary> {
         let bindings = Weights::from(mix).assign(self.whole)?;
-        let sections = self.sections(bindings, calibration::Sections::new(), metadata.clone());
-        let (temp, _) = self.write_temp(&sections)?;
-        Ok(Temporary { model: self.open(&temp)?, _temp: temp })
+        self.blobs.model(bindings, None, metadata, self.progress)
     }
-
-    fn open(&self, temp: &TempFile) -> Result<Model> {
-        Model::open(temp.path()).map_err(Error::blob(&self.options.out))
-    }
-
-    /// All sections in the order of the file.
-    fn sections<'b>(
-        &self,
-        bindings: Vec<Binding<'b>>,
-        calibrated: calibration::Sections,
-        metadata: Metadata,
-    ) -> Vec<Section<'b>> {
-        let mut sections: Vec<Section<'b>> = self.tables.clone();
-        sections.extend(weight_sections(bindings, calibrated, self.tied));
-        let spec = Spec { kind: Kind::Metadata, layer: None, dtype: Dtype::U8, shape: [0, 1] };
-        sections.push(Section { spec, content: Content::Metadata(Box::new(metadata)) });
-        sections
-    }
-
-    /// Writes `sections` to a temporary file beside the blob to be. Returns how many bytes it has, too.
-    fn write_temp(&self, sections: &[Section]) -> Result<(TempFile, u64)> {
-        let out = &self.options.out;
-        let specs: Vec<Spec> = sections.iter().map(|section| section.spec).collect();
-        let too_large = || Error::output(out, "the blob would have more sections or bytes than a blob can");
-        let plan = plan(&specs).ok_or_else(too_large)?;
-        let temp = TempFile::create(&self.target)?;
-        let file_len = write(sections, plan, self.source, temp.file()?, out, self.progress)?;
-        Ok((temp, file_len))
-    }
-}
-
-/// The tensors whose numbers are rounded to bf16.
-fn in_bf16<'a>(bindings: &[Binding<'a>]) -> HashSet<&'a str> {
-    let bindings = bindings.iter().filter(|binding| binding.dtype == Dtype::Bf16);
-    bindings.flat_map(|binding| &binding.tensors).map(|part| part.tensor.name.as_str()).collect()
 }

@@ -4,9 +4,11 @@
 //! nothing before it has read and checked the whole checkpoint once. The blob gets its name only after it was read back
 //! and verified.
 
+mod budget;
 pub mod bundle;
 pub mod checkpoint;
 pub mod convert;
+pub mod curve;
 pub mod error;
 mod files;
 mod inputs;
@@ -27,7 +29,7 @@ pub mod write;
 pub use self::convert::{Summary, convert};
 pub use self::error::{Error, Result};
 pub use self::inputs::Inputs;
-pub use self::options::{Calibration, Keep, Mix, Options, Origin, Weights};
+pub use self::options::{Calibration, Keep, Mix, Options, Origin, Size, Weights};
 pub use self::progress::Progress;
 
 /// The version of this converter.

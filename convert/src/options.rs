@@ -23,6 +23,9 @@ pub struct Options {
     pub lora: Option<PathBuf>,
     /// What matrices are stored as.
     pub weights: Weights,
+    /// The most bytes that the blob may have: if given, matrices get the dtypes that lose least in so many, whatever the
+    /// mix of `weights`.
+    pub size: Option<Size>,
     /// The text that quantized ones are to lose little on.
     pub calibration: Calibration,
     /// A text on which the blob is compared with its checkpoint; what comes of it is in the blob's metadata.
@@ -52,6 +55,7 @@ impl Options {
             tokenizer: None,
             lora: None,
             weights: Mix::F32.into(),
+            size: None,
             calibration: Calibration::Auto,
             report: None,
             force: false,
@@ -157,10 +161,59 @@ impl fmt::Display for Keep {
     }
 }
 
+/// How many bytes a file may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// So many.
+    pub bytes: u64,
+    /// As it was written, such as `70MB`.
+    text: String,
+}
+
+/// What sizes end in, each with its bytes, those first that end in another one's name.
+const UNITS: [(&str, u32); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Size, String> {
+        let expected = "expected bytes, such as 70MB, 66.5MiB or 70000000";
+        let is_unit = |unit: &str| {
+            let start = text.len().checked_sub(unit.len());
+            start.filter(|&start| text.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(unit)))
+        };
+        let unit = UNITS.iter().find_map(|&(unit, bytes)| Some((is_unit(unit)?, bytes)));
+        let (end, unit) = unit.unwrap_or((text.len(), 1));
+        let number = text[..end].trim_end();
+        let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let number: f64 =
+            number.parse().ok().filter(|_| is_plain).ok_or_else(|| format!("{expected}, found {text:?}"))?;
+        let bytes = (number * f64::from(unit)).round();
+        match bytes {
+            1.0..9e15 => Ok(Size { bytes: bytes as u64, text: text.to_owned() }),
+            _ => Err(format!("{expected}, of 1 byte to 9 PB, found {text:?}")),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// Which text the errors of quantized matrices are measured on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Calibration {
-    /// The one that comes with this program for [`Mix::Q4`] and [`Mix::Q3`], none for others.
+    /// The one that comes with this program for [`Mix::Q4`], [`Mix::Q3`] and a [`Size`], none for others.
     #[default]
     Auto,
     /// None: each number becomes the nearest there is.
@@ -183,6 +236,32 @@ pub(crate) fn matrix_dtype_names() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_bytes_with_or_without_a_unit() {
+        let cases = [
+            ("70000000", 70_000_000),
+            ("70MB", 70_000_000),
+            ("70 mb", 70_000_000),
+            ("66.5MiB", 69_730_304),
+            ("0.5GB", 500_000_000),
+            ("2GiB", 2 << 30),
+            ("1kb", 1000),
+            ("1KiB", 1024),
+            ("7B", 7),
+        ];
+        for (text, bytes) in cases {
+            let size: Size = text.parse().unwrap();
+            assert_eq!((size.bytes, size.to_string().as_str()), (bytes, text));
+        }
+        for text in
+            ["", "MB", "x", "-1MB", "0", "1e9", "inf", "nan", "7.7.7MB", "70M", "99999999999GB", "€MB"]
+        {
+            let refused = text.parse::<Size>().unwrap_err();
+            let expected = "expected bytes, such as 70MB, 66.5MiB or 70000000";
+            assert!(refused.starts_with(expected) && refused.contains("found"), "{text}: {refused}");
+        }
+    }
 
     #[test]
     fn a_keep_is_written_as_it_is_read() {

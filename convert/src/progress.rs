@@ -41,6 +41,11 @@ impl Progress {
         &self.cancel
     }
 
+    /// For a part of a step, which says nothing of its own and ends when the work does.
+    pub fn silent(&self) -> Progress {
+        Progress { bar: ProgressBar::hidden(), cancel: self.cancel.clone() }
+    }
+
     /// Begins a step of `bytes` bytes.
     pub fn start(&self, step: &'static str, bytes: u64) {
         self.start_with("{msg:11} {wide_bar} {bytes:>10}/{total_bytes:10} {bytes_per_sec}", step, bytes);

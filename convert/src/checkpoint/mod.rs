@@ -55,6 +55,14 @@ impl Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// Every file of it that is read.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let weights = self.source.files.iter().map(|file| file.path.as_path());
+        weights.chain(self.documents.iter().map(|document| document.path.as_path()))
+    }
+}
+
 /// A GGUF file needs no other, but may be given another tokenizer.
 fn from_gguf(source: Source, metadata: &Metadata, options: &Options) -> Result<Checkpoint> {
     if let Some(config) = &options.config {

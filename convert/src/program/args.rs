@@ -1,13 +1,14 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::out_name::out_name;
-use crate::options::{Calibration, Keep, Mix, Options, Weights};
+use crate::curve::CurveOptions;
+use crate::options::{Calibration, Keep, Mix, Options, Size, Weights};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,10 +18,12 @@ Examples:
   smolconv models/tales-4m --dtype q8
   smolconv models/tales-4m -o tales.bin --dtype bf16
   smolconv models/tales-4m -o tales.bin --dtype q4 --keep embed_tokens=q8 --keep '*_proj.0=q6'
+  smolconv models/tales-4m --size 3MB
   smolconv models/tales-4m -o tales.bin --dtype q4 --calibrate mine.txt --report other.txt
   smolconv model.gguf -o smol.bin --dtype auto
   smolconv models/tales-4m --lora adapter -o tuned.bin
   smolconv Qwen/Qwen3-0.6B --dtype q8
+  smolconv quantize-report models/tales-4m --text book.txt -o report.svg
   smolconv list
   smolconv inspect smol.bin --json
   smolconv verify smol.bin";
@@ -47,7 +50,7 @@ pub(crate) struct Convert {
     /// models. The hub may be silent for HF_HUB_DOWNLOAD_TIMEOUT seconds, 30 by default.
     source: PathBuf,
     /// The file to write; a symbolic link is followed [default: in this directory, named after SOURCE and the quantized
-    /// dtype: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
+    /// dtype or size: models/tales-4m becomes tales-4m.bin or tales-4m-q8.bin]
     #[arg(short, long, value_name = "OUT", value_parser = PathBufValueParser::new().try_map(no_stream))]
     out: Option<PathBuf>,
     /// The model's config [default: config.json beside SOURCE]
@@ -67,15 +70,21 @@ pub(crate) struct Convert {
     /// middle layers' feed-forward matrices.
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
-    /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype says; may be repeated, and the last
+    /// Make OUT the file that loses least of those with at most so many bytes: 70MB, 66.5MiB or 70000000
+    ///
+    /// What each matrix loses as 3, 4, 5 and 6 bits is measured on the calibration text, and the best mix is chosen. It
+    /// takes several times as long as --dtype q4. Where it fits, the source's precision is kept.
+    #[arg(long, value_name = "BYTES", conflicts_with = "dtype")]
+    size: Option<Size>,
+    /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype or --size says; may be repeated, and the last
     /// match decides
     ///
     /// PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for one layer. Each * stands for any
     /// characters.
     #[arg(long, value_name = "PATTERN=DTYPE")]
     keep: Vec<Keep>,
-    /// Calibrate quantized matrices on a text: a file, "built-in" or "none" [default: built-in for --dtype q4 and q3,
-    /// else none]
+    /// Calibrate quantized matrices on a text: a file, "built-in" or "none" [default: built-in for --dtype q4, q3 and
+    /// --size, else none]
     ///
     /// The file should have at least a few thousand words like those that the model will read and write. built-in is
     /// the prose and code that come with this program. none takes the nearest values, which is quick and loses more.
@@ -111,6 +120,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure what a model loses at several sizes
+    QuantizeReport(QuantizeReport),
     /// Show a blob's header, config, sections and metadata
     Inspect {
         /// The file to read
@@ -139,6 +150,58 @@ pub(crate) enum Command {
     },
 }
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  smolconv quantize-report models/tales-4m --text book.txt
+  smolconv quantize-report smollm2-135m-instruct --text book.txt --sizes 65MB,70MB,77.2MB,90MB -o report.svg
+  smolconv quantize-report models/tales-4m --text book.txt --json > report.json";
+
+/// Measure what a model loses at several sizes
+///
+/// For each size it takes the blob that --size would make, and beside them those of --dtype q8, q4 and q3. Each is compared
+/// with the checkpoint on TEXT: perplexity, mean KL divergence, and how often both find the same token most likely. Matrices
+/// are quantized once for all of them.
+#[derive(Args)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub(crate) struct QuantizeReport {
+    /// A checkpoint, the name of a model or its id, as for a conversion
+    source: PathBuf,
+    /// Compare on this text, of at least 1024 tokens
+    #[arg(long)]
+    text: PathBuf,
+    /// Bytes of the blobs, such as 60MB,70MB [default: seven from the smallest there is to 8 bits]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    sizes: Vec<Size>,
+    /// Draw size and loss to this file, SVG
+    #[arg(short, long, value_name = "SVG", value_parser = PathBufValueParser::new().try_map(no_stream))]
+    out: Option<PathBuf>,
+    /// Calibrate on a text: a file, "built-in" or "none" [default: built-in]
+    #[arg(long, value_name = "TEXT")]
+    calibrate: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Replace SVG if it exists
+    #[arg(long)]
+    force: bool,
+    /// Print nothing but the result and errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+impl QuantizeReport {
+    pub(crate) fn options(&self) -> CurveOptions {
+        CurveOptions {
+            source: self.source.clone(),
+            text: self.text.clone(),
+            sizes: self.sizes.clone(),
+            calibration: calibration(self.calibrate.as_deref()),
+            out: self.out.clone(),
+            force: self.force,
+        }
+    }
+}
+
 impl Convert {
     pub(crate) fn options(&self) -> Options {
         Options {
@@ -148,7 +211,8 @@ impl Convert {
             tokenizer: self.tokenizer.clone(),
             lora: self.lora.clone(),
             weights: Weights { mix: self.dtype.mix(), keep: self.keep.clone() },
-            calibration: self.calibration(),
+            size: self.size.clone(),
+            calibration: calibration(self.calibrate.as_deref()),
             report: self.report.clone(),
             force: self.force,
             origin: None,
@@ -157,28 +221,31 @@ impl Convert {
 
     /// What the file is called where the arguments do not say so.
     fn out_name(&self) -> PathBuf {
-        out_name(&self.source, self.lora.as_deref(), self.dtype.mix())
+        let mix = self.dtype.mix();
+        let dtype = matches!(mix, Mix::Q8 | Mix::Q4 | Mix::Q3).then(|| mix.name().to_owned());
+        let weights = self.size.as_ref().map(ToString::to_string).or(dtype);
+        out_name(&self.source, self.lora.as_deref(), weights.as_deref())
     }
 
     /// Whether the arguments say where the blob goes.
     pub(crate) fn names_out(&self) -> bool {
         self.out.is_some()
     }
+}
 
-    fn calibration(&self) -> Calibration {
-        match &self.calibrate {
-            None => Calibration::Auto,
-            Some(text) if text.as_os_str() == "none" => Calibration::None,
-            Some(text) if text.as_os_str() == "built-in" => Calibration::BuiltIn,
-            Some(text) => Calibration::Text(text.clone()),
-        }
+fn calibration(text: Option<&Path>) -> Calibration {
+    match text {
+        None => Calibration::Auto,
+        Some(text) if text.as_os_str() == "none" => Calibration::None,
+        Some(text) if text.as_os_str() == "built-in" => Calibration::BuiltIn,
+        Some(text) => Calibration::Text(text.to_owned()),
     }
 }
 
 /// Most programs mean standard output by `-`.
 fn no_stream(out: PathBuf) -> Result<PathBuf, &'static str> {
     match out.as_os_str() == "-" {
-        true => Err("a blob cannot go to standard output, give a file (one called - is ./-)"),
+        true => Err("it cannot go to standard output, give a file (one called - is ./-)"),
         false => Ok(out),
     }
 }

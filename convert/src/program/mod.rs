@@ -13,8 +13,9 @@ use std::time::Instant;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use self::args::{Cli, Command, Convert};
+use self::args::{Cli, Command, Convert, QuantizeReport};
 use crate::convert::convert;
+use crate::curve::curve;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::terminal::{command_line, escape_json, one_line};
@@ -45,6 +46,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 fn run_command(cli: &Cli) -> Result<(), Error> {
     match (&cli.command, &cli.convert) {
         (Some(Command::List { json }), _) => run_list(*json),
+        (Some(Command::QuantizeReport(report)), _) => run_quantize_report(report),
         (Some(Command::Inspect { blob, json }), _) => run_inspect(blob, *json),
         (Some(Command::Verify { blob, quiet }), _) => run_verify(blob, *quiet),
         (Some(Command::Completions { shell }), _) => run_completions(*shell),
@@ -85,6 +87,26 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn run_quantize_report(args: &QuantizeReport) -> Result<(), Error> {
+    signals::watch();
+    let mut options = args.options();
+    options.check()?;
+    let progress = Progress::new(args.quiet);
+    let notice = |line: &str| {
+        if !args.quiet {
+            eprintln!("smolconv: {}", one_line(line));
+        }
+    };
+    if let Some(found) = registry::fetched(&options.source, &progress, &notice)? {
+        options.source = found.path;
+    }
+    let curve = curve(&options, &progress)?;
+    drop(progress);
+    let text = if args.json { format!("{:#}\n", curve.to_json()) } else { curve.to_text() };
+    let text = if args.json { escape_json(&text) } else { text.into() };
+    print(text.as_bytes())
 }
 
 fn run_list(json: bool) -> Result<(), Error> {

@@ -4,17 +4,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::options::Mix;
 use crate::parts::PartName;
 
 /// What the names of a checkpoint's files end in, the longest first.
 const ENDS: [&str; 4] = [".safetensors.index.json", ".safetensors", ".gguf", ".json"];
 
-/// The name of the checkpoint, of its adapter and, where that is a quantized one, of the dtype, in this directory.
-pub(crate) fn out_name(source: &Path, lora: Option<&Path>, mix: Mix) -> PathBuf {
-    let dtype = matches!(mix, Mix::Q8 | Mix::Q4 | Mix::Q3).then(|| mix.name().into());
+/// The name of the checkpoint, of its adapter and, if these are said in it, of its `weights`, in this directory.
+pub(crate) fn out_name(source: &Path, lora: Option<&Path>, weights: Option<&str>) -> PathBuf {
     let mut name = of_source(source);
-    for more in lora.map(of_directory).into_iter().chain(dtype) {
+    for more in lora.map(of_directory).into_iter().chain(weights.map(OsString::from)) {
         name.push("-");
         name.push(more);
     }
@@ -56,19 +54,19 @@ mod tests {
     fn blobs_are_called_as_their_checkpoints() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).file_name().unwrap().to_str().unwrap();
         let cases = [
-            ("model.gguf", None, Mix::F32, format!("{here}.bin")),
-            ("SmolLM2.Q8_0.GGUF", None, Mix::Auto, "SmolLM2.Q8_0.bin".into()),
-            ("a/tales-00002-of-00003.gguf", None, Mix::Q8, "tales-q8.bin".into()),
-            ("a/b/model-00001-of-00003.gguf", None, Mix::F32, "b.bin".into()),
-            ("a/tales.safetensors", None, Mix::Bf16, "tales.bin".into()),
-            ("tales.safetensors.index.json", None, Mix::Q4, "tales-q4.bin".into()),
-            ("a/b/model.safetensors", None, Mix::Q3, "b-q3.bin".into()),
-            (".", None, Mix::F32, format!("{here}.bin")),
-            ("src/", None, Mix::Q8, "src-q8.bin".into()),
-            ("smollm2-1.7b", None, Mix::F32, "smollm2-1.7b.bin".into()),
-            ("src", Some("my/adapter"), Mix::Q4, "src-adapter-q4.bin".into()),
-            ("c/models--some--model-1/snapshots/abc/model.safetensors", None, Mix::F32, "model-1.bin".into()),
-            ("/", None, Mix::F32, "smol.bin".into()),
+            ("model.gguf", None, None, format!("{here}.bin")),
+            ("SmolLM2.Q8_0.GGUF", None, None, "SmolLM2.Q8_0.bin".into()),
+            ("a/tales-00002-of-00003.gguf", None, Some("q8"), "tales-q8.bin".into()),
+            ("a/b/model-00001-of-00003.gguf", None, None, "b.bin".into()),
+            ("a/tales.safetensors", None, None, "tales.bin".into()),
+            ("tales.safetensors.index.json", None, Some("q4"), "tales-q4.bin".into()),
+            ("a/b/model.safetensors", None, Some("q3"), "b-q3.bin".into()),
+            (".", None, None, format!("{here}.bin")),
+            ("src/", None, Some("q8"), "src-q8.bin".into()),
+            ("smollm2-1.7b", None, None, "smollm2-1.7b.bin".into()),
+            ("src", Some("my/adapter"), Some("q4"), "src-adapter-q4.bin".into()),
+            ("c/models--some--model-1/snapshots/abc/model.safetensors", None, None, "model-1.bin".into()),
+            ("/", None, None, "smol.bin".into()),
         ];
         for (source, lora, mix, expected) in cases {
             assert_eq!(

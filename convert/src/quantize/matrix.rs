@@ -3,14 +3,39 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use smolrun::format::PANEL;
+use smolrun::format::{PANEL, QuantizedPanels};
 
-use super::{Calibrated, Loss, Quantizer, Scratch};
+use super::calibration::Quantized;
+use super::{Calibrated, Codes, Loss, Quantizer, Scratch};
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::rows::Rows;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::source::Source;
+
+/// Bytes of all panels of a quantized section.
+pub fn panels_len(binding: &Binding) -> u64 {
+    let layout = QuantizedPanels::new(binding.dtype, binding.columns());
+    layout.map_or(0, |layout| (layout.panel_len * binding.panels()) as u64)
+}
+
+/// Makes the panels of a section with these `codes`.
+pub fn quantizer(binding: &Binding, codes: Codes) -> Result<Quantizer> {
+    let columns = binding.columns();
+    let too_many = || {
+        let problem = format!("columns: expected as many as memory holds, found {columns}");
+        Error::tensor(&binding.tensors[0].tensor.name, problem)
+    };
+    Quantizer::new(codes, columns, None).ok_or_else(too_many)
+}
+
+/// A section of the nearest values; `None` if it is not quantized.
+pub fn nearest(source: &Source, binding: &Binding) -> Result<Option<Quantized>> {
+    let Some(codes) = Codes::of(binding.dtype) else { return Ok(None) };
+    let quantizer = quantizer(binding, codes)?;
+    let (panels, loss) = quantize(source, binding, &quantizer, 0..binding.panels())?;
+    Ok(Some(Quantized { bytes: [quantizer.values(), panels].concat(), loss }))
+}
 
 /// The bytes of one of a quantized section's `pieces` (`write/pack.rs`), and what its numbers lost.
 pub fn quantize(

@@ -11,8 +11,18 @@ impl Weights {
     /// Gives every matrix its dtype, and the rare tokens' rows a section of their own where they have another one;
     /// refuses patterns that match none, and dtypes that a matrix cannot have.
     pub fn assign<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Binding<'a>>> {
-        let about_as_precise = about_as_precise(bindings);
+        self.assign_parts(bindings).map(join_alike)
+    }
+
+    /// The same, with sections of their own for rare tokens' rows of the same dtype, too.
+    pub(crate) fn assign_parts<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Binding<'a>>> {
         let mut bindings = split_off_rare(bindings);
+        self.set(&mut bindings)?;
+        Ok(bindings)
+    }
+
+    fn set(&self, bindings: &mut [Binding]) -> Result<()> {
+        let about_as_precise = about_as_precise(bindings);
         let is_tied = !bindings.iter().any(|binding| binding.kind == Kind::LmHead);
         let layers = bindings.iter().filter(|binding| binding.kind.is_per_layer());
         let last = layers.filter_map(|binding| binding.layer).max();
@@ -26,9 +36,29 @@ impl Weights {
                 Mix::Q3 => in_q3(binding, last, is_tied),
             };
         }
-        self.keep.iter().try_for_each(|keep| keep.assign(&mut bindings))?;
-        bindings.iter().try_for_each(check_columns)?;
-        Ok(join_alike(bindings))
+        self.keep.iter().try_for_each(|keep| keep.assign(bindings))?;
+        bindings.iter().try_for_each(check_columns)
+    }
+}
+
+/// A binding, or a part of one, for which a dtype may be chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) binding: Binding<'a>,
+    /// Whether it is a matrix and nothing was said of its dtype.
+    pub(crate) is_free: bool,
+}
+
+impl Weights {
+    /// Every binding, matrices with a row for each token in parts, rarer tokens the later. Those that a `keep` is for have
+    /// its dtype, all other matrices [`Dtype::Q8`].
+    pub(crate) fn parts<'a>(&self, bindings: &[Binding<'a>]) -> Result<Vec<Part<'a>>> {
+        let kept = Weights { mix: Mix::Q8, keep: self.keep.clone() };
+        let parts = kept.assign_parts(bindings)?.into_iter().map(|binding| {
+            let is_free = binding.kind.is_matrix() && !self.keep.iter().any(|keep| keep.is_for(&binding));
+            Part { binding, is_free }
+        });
+        Ok(parts.collect())
     }
 }
 

@@ -7,7 +7,7 @@ mod calibrated;
 pub mod calibration;
 mod codes;
 pub mod matrix;
-mod mix;
+pub(crate) mod mix;
 mod panel;
 pub mod report;
 mod row;

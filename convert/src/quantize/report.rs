@@ -12,16 +12,16 @@ use crate::progress::Progress;
 /// What two models make of a text. Fields are named as `smolrun perplexity --json` names them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    text: SourceRecord,
+    pub(crate) text: SourceRecord,
     window: usize,
     /// Tokens that were scored.
-    tokens: usize,
-    perplexity: f64,
+    pub(crate) tokens: usize,
+    pub(crate) perplexity: f64,
     /// That of the checkpoint.
-    against_perplexity: f64,
-    mean_kl: f64,
+    pub(crate) against_perplexity: f64,
+    pub(crate) mean_kl: f64,
     kl_99: f64,
-    top_1_agreement: f64,
+    pub(crate) top_1_agreement: f64,
 }
 
 impl Report {
@@ -50,10 +50,30 @@ impl Report {
         })
     }
 
+    /// One on `text` that takes as many bytes as any.
+    pub fn longest(text: &Text) -> Report {
+        let longest = -1.234_567_890_123_456_7e-100; // as many digits as an f64 has
+        Report {
+            text: SourceRecord::new(&text.path, text.text.as_bytes()),
+            window: usize::MAX,
+            tokens: usize::MAX,
+            perplexity: longest,
+            against_perplexity: longest,
+            mean_kl: longest,
+            kl_99: longest,
+            top_1_agreement: longest,
+        }
+    }
+
+    /// By how many percent the perplexity is higher than the checkpoint's.
+    pub(crate) fn change(&self) -> f64 {
+        (self.perplexity / self.against_perplexity - 1.0) * 100.0
+    }
+
     /// In one line for people.
     pub fn summary(&self) -> String {
         let Report { perplexity, against_perplexity, mean_kl, top_1_agreement, .. } = self;
-        let change = (perplexity / against_perplexity - 1.0) * 100.0;
+        let change = self.change();
         let agreement = top_1_agreement * 100.0;
         format!(
             "perplexity {perplexity:.4}, the checkpoint's {against_perplexity:.4} ({change:+.2} %), \

@@ -8,6 +8,7 @@ use crate::options::{Calibration, Mix, Weights};
 
 /// Prose and code in the public domain: see `data/README.md`.
 const BUILT_IN: &str = include_str!("../../data/calibration.txt");
+
 /// A text to calibrate on.
 #[derive(Debug)]
 pub struct Text {
@@ -18,6 +19,11 @@ pub struct Text {
 }
 
 impl Text {
+    /// That which comes with this program.
+    pub fn built_in() -> Text {
+        Text { path: "the built-in text".into(), text: BUILT_IN.into() }
+    }
+
     /// Reads a file of UTF-8.
     pub fn read(path: &Path) -> Result<Text> {
         let bytes = fs::read(path).map_err(Error::io(path))?;
@@ -32,11 +38,10 @@ impl Text {
 impl Calibration {
     /// The text, if there is to be one for these weights.
     pub fn text(&self, weights: &Weights) -> Result<Option<Text>> {
-        let built_in = || Text { path: "the built-in text".into(), text: BUILT_IN.into() };
         match self {
             Calibration::None => Ok(None),
-            Calibration::Auto => Ok(matches!(weights.mix, Mix::Q4 | Mix::Q3).then(built_in)),
-            Calibration::BuiltIn => Ok(Some(built_in())),
+            Calibration::Auto => Ok(matches!(weights.mix, Mix::Q4 | Mix::Q3).then(Text::built_in)),
+            Calibration::BuiltIn => Ok(Some(Text::built_in())),
             Calibration::Text(path) => Text::read(path).map(Some),
         }
     }

@@ -35,12 +35,11 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes `start` over the first bytes and brings everything to the disk.
+    /// Writes `start` over the first bytes, and hands all to the system.
     pub(crate) fn finish(mut self, start: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(start)?;
-        self.file.sync_all()
+        self.file.write_all(start)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -21,7 +21,7 @@ pub fn make(program: &Path, blob: &[u8], options: &[String], out: &Path, force: 
     let temp = TempFile::create(&target)?;
     let mut file = temp.file()?;
     parts.iter().try_for_each(|part| file.write_all(part)).map_err(Error::io(out))?;
-    allow_to_run(&file).and_then(|()| file.sync_all()).map_err(Error::io(out))?;
+    allow_to_run(&file).map_err(Error::io(out))?;
     temp.persist()?;
     Ok(parts.iter().map(|part| part.len() as u64).sum())
 }

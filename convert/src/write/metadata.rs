@@ -8,7 +8,7 @@ use crate::checkpoint::binding::{Binding, section_name};
 use crate::checkpoint::recommended::Recommended;
 use crate::files::SourceRecord;
 use crate::json::Document;
-use crate::options::{Origin, Weights};
+use crate::options::{Origin, Size, Weights};
 use crate::quantize::Loss;
 use crate::quantize::report::Report;
 use crate::quantize::text::Text;
@@ -40,7 +40,11 @@ pub struct Metadata {
 /// What was asked for.
 #[derive(Clone, Serialize)]
 struct Quantization {
-    dtype: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dtype: Option<&'static str>,
+    /// The most bytes that the blob was to have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keep: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +80,13 @@ pub struct QuantizedSection {
 }
 
 impl QuantizedSection {
+    /// One that takes as many bytes as that of `binding` may.
+    fn longest(binding: &Binding) -> QuantizedSection {
+        let error = 1.234e-100; // four digits and an exponent of the most
+        let section = QuantizedSection::new(binding, Loss::default());
+        QuantizedSection { relative_error: error, output_error: Some(error), ..section }
+    }
+
     /// The section of `binding`, which lost `loss`.
     pub fn new(binding: &Binding, loss: Loss) -> QuantizedSection {
         QuantizedSection {
@@ -128,11 +139,13 @@ impl Metadata {
         self.origin = origin.cloned();
     }
 
-    /// Some matrices are quantized, of those of `weights`.
-    pub fn quantized_as(&mut self, weights: &Weights) {
+    /// Some matrices are quantized, of those of `weights`: as these say, or for the least loss in a blob of this `size`.
+    pub fn quantized_as(&mut self, weights: &Weights, size: Option<&Size>) {
         let Weights { mix, keep } = weights;
         let keep = keep.iter().map(ToString::to_string).collect();
-        self.quantization = Some(Quantization { dtype: mix.name(), keep, calibration: None });
+        let dtype = size.is_none().then(|| mix.name());
+        let size = size.map(|size| size.bytes);
+        self.quantization = Some(Quantization { dtype, size, keep, calibration: None });
     }
 
     /// They were so for the least error on `text`.
@@ -145,6 +158,13 @@ impl Metadata {
     /// The blob is so far from its checkpoint.
     pub fn report(&mut self, report: &Report) {
         self.report = Some(report.clone());
+    }
+
+    /// Bytes of the section in a blob of `bindings`, at most.
+    pub fn most_bytes(&self, bindings: &[Binding]) -> u64 {
+        let quantized = bindings.iter().filter(|binding| binding.dtype.code_bits().is_some());
+        let sections: Vec<_> = quantized.map(QuantizedSection::longest).collect();
+        self.to_json(&sections).len() as u64
     }
 
     /// The section's bytes in a blob with these quantized sections.

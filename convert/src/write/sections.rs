@@ -3,10 +3,10 @@
 use smolrun::format::{Kind, LayerFlags, TextRules};
 
 use super::plan::Spec;
+use super::shelf::Shelf;
 use super::stream::{Content, Section};
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::config::ModelConfig;
-use crate::quantize::calibration;
 use crate::tokenizer::TokenizerTables;
 
 /// The small tables, which come first.
@@ -67,12 +67,13 @@ fn tokenizer_sections(tables: TokenizerTables) -> Vec<Section<'static>> {
 }
 
 /// All vectors, which then lie together with the small tables, then the matrices in the order of the forward pass. A
-/// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows.
-pub(crate) fn weight_sections(
-    bindings: Vec<Binding>,
-    mut calibrated: calibration::Sections,
+/// tied embedding comes last, since it ends each pass; of its beginning each pass reads only a few rows. What is on the
+/// `shelf` is taken from there.
+pub(crate) fn weight_sections<'a>(
+    bindings: Vec<Binding<'a>>,
+    shelf: Option<&Shelf>,
     tied: bool,
-) -> impl Iterator<Item = Section> {
+) -> impl Iterator<Item = Section<'a>> {
     let (vectors, mut matrices): (Vec<_>, Vec<_>) =
         bindings.into_iter().partition(|binding| !binding.kind.is_matrix());
     if tied {
@@ -80,8 +81,8 @@ pub(crate) fn weight_sections(
     }
     vectors.into_iter().chain(matrices).map(move |binding| {
         let Binding { kind, layer, dtype, shape, .. } = binding;
-        let content = match calibrated.remove(&(kind, layer)) {
-            Some(quantized) => Content::Calibrated(binding, quantized),
+        let content = match shelf.and_then(|shelf| shelf.get(&binding)) {
+            Some(shelved) => Content::Shelved(binding, shelved.clone()),
             None => Content::Tensors(binding),
         };
         Section { spec: Spec { kind, layer, dtype, shape }, content }

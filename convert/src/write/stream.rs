@@ -13,15 +13,15 @@ use super::blocks::Blocks;
 use super::metadata::{Metadata, QuantizedSection};
 use super::pack::{in_bf16, pack, pieces};
 use super::plan::{Plan, Spec};
+use super::shelf::Shelved;
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::quantize::calibration::Quantized;
-use crate::quantize::matrix::quantize;
-use crate::quantize::{Codes, Loss, Quantizer};
+use crate::quantize::matrix::{quantize, quantizer};
+use crate::quantize::{Codes, Loss};
 use crate::source::Source;
 
-/// Bytes that are sent at a time of what is in memory already.
+/// Bytes that are sent at a time of what is quantized already.
 const PIECE_LEN: usize = 8 << 20;
 
 /// What goes into a section.
@@ -32,7 +32,7 @@ pub enum Content<'a> {
     /// These tensors.
     Tensors(Binding<'a>),
     /// These tensors, as they were quantized before.
-    Calibrated(Binding<'a>, Quantized),
+    Shelved(Binding<'a>, Shelved),
     /// What is known once the tensors are packed: the last section, planned empty.
     Metadata(Box<Metadata>),
 }
@@ -68,8 +68,8 @@ impl Data {
     }
 }
 
-/// Writes `sections`, which `plan` was made for, to `file` and brings them to the disk. Returns the bytes of the file.
-/// Errors call it `path`.
+/// Writes `sections`, which `plan` was made for, to `file`. Returns how many bytes it has. Errors
+/// call it `path`.
 ///
 /// This thread packs, with rayon's, what another one hashes and writes. At most three pieces are in memory: one being
 /// packed, one waiting, one being written.
@@ -85,7 +85,7 @@ pub fn write(
     let (sender, receiver) = sync_channel(1);
     thread::scope(|scope| {
         let writer = scope.spawn(move || Writer::new(file, plan)?.run(receiver, progress));
-        let packed = Packer { source, sender, quantized: Vec::new() }.send(sections);
+        let packed = Packer { source, path, sender, quantized: Vec::new() }.send(sections);
         let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread failed")));
         let file_len = written.map_err(Error::io(path))?;
         match packed {
@@ -119,6 +119,8 @@ type Sent = std::result::Result<(), Stop>;
 /// Makes the pieces.
 struct Packer<'a> {
     source: &'a Source,
+    /// What errors call the file.
+    path: &'a Path,
     sender: SyncSender<Option<Piece>>,
     /// The quantized sections so far.
     quantized: Vec<QuantizedSection>,
@@ -133,11 +135,11 @@ impl Packer<'_> {
                     Some(codes) => self.send_quantized(index, binding, codes)?,
                     None => self.send_numbers(index, binding)?,
                 },
-                Content::Calibrated(binding, Quantized { bytes, loss }) => {
-                    for piece in bytes.chunks(PIECE_LEN) {
-                        self.send_piece(index, Data::Bytes(piece.to_vec()))?;
+                Content::Shelved(binding, shelved) => {
+                    for piece in shelved.pieces(PIECE_LEN) {
+                        self.send_piece(index, Data::Bytes(piece.map_err(Error::io(self.path))?))?;
                     }
-                    self.quantized.push(QuantizedSection::new(binding, *loss));
+                    self.quantized.push(QuantizedSection::new(binding, shelved.loss));
                 }
                 Content::Metadata(metadata) => {
                     self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantized)))?;
@@ -160,14 +162,7 @@ impl Packer<'_> {
     }
 
     fn send_quantized(&mut self, section: usize, binding: &Binding, codes: Codes) -> Sent {
-        let columns = binding.columns();
-        let too_many = || {
-            Error::tensor(
-                &binding.tensors[0].tensor.name,
-                format!("columns: expected as many as memory holds, found {columns}"),
-            )
-        };
-        let quantizer = Quantizer::new(codes, columns, None).ok_or_else(too_many)?;
+        let quantizer = quantizer(binding, codes)?;
         self.send_piece(section, Data::Bytes(quantizer.values()))?;
         let mut loss = Loss::default();
         for piece in pieces(binding) {

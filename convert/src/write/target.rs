@@ -37,6 +37,18 @@ impl Target {
         }
     }
 
+    /// Refuses a target that is one of `files`, which are `what` and must not be lost to `force`.
+    pub(crate) fn must_not_be<'p>(
+        &self,
+        mut files: impl Iterator<Item = &'p Path>,
+        what: &str,
+    ) -> Result<()> {
+        match files.any(|file| fs::canonicalize(file).is_ok_and(|path| path == self.path)) {
+            true => Err(Error::output(&self.asked, format!("expected another file than {what}"))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses a target that has come to mean another file, or one that may not be written, since it was looked at.
     pub(crate) fn look_again(&self) -> Result<()> {
         match Target::new(&self.asked, self.force)?.path == self.path {

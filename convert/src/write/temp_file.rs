@@ -50,18 +50,24 @@ impl TempFile {
         self.file.try_clone().map_err(Error::io(&self.target.asked))
     }
 
+    /// What its target was called, for messages.
+    pub(super) fn asked(&self) -> &Path {
+        &self.target.asked
+    }
+
     /// Where the file can be opened until it is persisted.
     pub(crate) fn path(&self) -> PathBuf {
         self.name.clone().unwrap_or_else(|| unnamed::path(&self.file))
     }
 
-    /// Gives the file, whose content is on the disk already, its name.
+    /// Brings the file to the disk, and then gives it its name.
     ///
     /// Without `force` nothing is replaced, also not what appeared since it was last looked at. With it, whatever then has
     /// the name is: a name is replaced as a whole, and nothing is ever written through it.
     pub(crate) fn persist(self) -> Result<()> {
-        self.target.look_again()?;
         let Target { asked, path, .. } = &self.target;
+        self.file.sync_all().map_err(Error::io(asked))?;
+        self.target.look_again()?;
         let live = live();
         self.place(path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(asked),

@@ -53,6 +53,11 @@ impl Calibrated {
         Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, sweeps })
     }
 
+    /// The same matrix with the codes of `quantizer`, which is of as many columns.
+    pub(super) fn with(self, quantizer: Quantizer) -> Calibrated {
+        Calibrated { quantizer, ..self }
+    }
+
     /// What lies where in the section.
     pub fn layout(&self) -> QuantizedPanels {
         self.quantizer.layout

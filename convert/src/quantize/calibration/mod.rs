@@ -3,7 +3,7 @@
 //! The model runs with 8 bits, which is close enough to its checkpoint and faster. Every matrix is quantized by what its
 //! inputs were then, on its own: nothing depends on the order of the matrices.
 
-mod samples;
+pub(crate) mod samples;
 mod sums;
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use self::samples::Samples;
 use self::sums::Sums;
-use super::matrix::quantize_calibrated;
+use super::matrix::{panels_len, quantize_calibrated};
 use super::text::Text;
 use super::{Calibrated, Codes, Loss, Moments, Quantizer};
 use crate::checkpoint::binding::Binding;
@@ -37,40 +37,41 @@ pub struct Quantized {
     pub loss: Loss,
 }
 
-/// Sections by kind and layer.
-pub type Sections = HashMap<(Kind, Option<u32>), Quantized>;
-
 /// Quantizes those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
-/// that has an output matrix beside it. `model` is the same model, close to its checkpoint.
+/// that has an output matrix beside it. `model` is the same model, close to its checkpoint. Each goes to `keep`.
+///
+/// Consecutive bindings of one kind and layer are one matrix that is stored as several dtypes.
 pub fn quantize(
     source: &Source,
     bindings: &[Binding],
     model: &Model,
     text: &Text,
     progress: &Progress,
-) -> Result<Sections> {
+    mut keep: impl FnMut(&Binding, &Quantized) -> Result<()>,
+) -> Result<()> {
     let failed = Error::text(&text.path);
     let samples = Samples::new(model, &text.text).map_err(&failed)?;
-    let targets = bindings.iter().filter_map(|binding| Target::new(binding, model).transpose());
+    let matrices = bindings.chunk_by(|one, other| (one.kind, one.layer) == (other.kind, other.layer));
+    let targets = matrices.filter_map(|bindings| Target::new(bindings, model).transpose());
     let targets: Vec<Target> = targets.collect::<Result<_>>()?;
     let mut session =
         Session::new(model, SessionOptions::default().cancel(progress.cancel_token())).map_err(&failed)?;
-    let (mut sections, kernels) = (Sections::new(), session.kernels());
+    let kernels = session.kernels();
     for targets in groups(&targets) {
         let sums = observe(&mut session, &samples, targets, progress).map_err(&failed)?;
         progress.start("quantizing", targets.iter().map(Target::bytes).sum());
         for (target, observed) in targets.iter().zip(sums) {
-            let quantized = target.quantize(source, &observed, kernels, progress)?;
-            sections.insert((target.binding.kind, target.binding.layer), quantized);
+            target.quantize(source, &observed, kernels, progress, &mut keep)?;
         }
     }
-    Ok(sections)
+    Ok(())
 }
 
 /// A matrix to be quantized.
 struct Target<'a> {
-    binding: &'a Binding<'a>,
-    codes: Codes,
+    /// The same matrix with each of its dtypes.
+    choices: Vec<(&'a Binding<'a>, Codes)>,
+    columns: usize,
     /// Whose inputs the model shows.
     product: (Kind, Option<usize>),
     recipe: Recipe,
@@ -101,14 +102,16 @@ impl Recipe {
 
 impl<'a> Target<'a> {
     /// `None` of what is not quantized, or has no inputs.
-    fn new(binding: &'a Binding<'a>, model: &Model) -> Result<Option<Target<'a>>> {
+    fn new(bindings: &'a [Binding<'a>], model: &Model) -> Result<Option<Target<'a>>> {
+        let with_codes = |binding: &'a Binding<'a>| Some((binding, Codes::of(binding.dtype)?));
+        let choices: Vec<_> = bindings.iter().filter_map(with_codes).collect();
+        let Some(&(binding, _)) = choices.first() else { return Ok(None) };
         let product = match binding.kind {
             Kind::EmbedTokens | Kind::EmbedTokensRare if model.config().tie_word_embeddings => Kind::LmHead,
             Kind::EmbedTokens | Kind::EmbedTokensRare => return Ok(None),
             Kind::LmHeadRare => Kind::LmHead,
             kind => kind,
         };
-        let Some(codes) = Codes::of(binding.dtype) else { return Ok(None) };
         let columns = binding.columns();
         if columns > MOST_COLUMNS {
             let expected = format!("columns: expected at most {MOST_COLUMNS} to calibrate");
@@ -116,12 +119,11 @@ impl<'a> Target<'a> {
             return Err(Error::tensor(&binding.tensors[0].tensor.name, problem));
         }
         let layer = if product == Kind::LmHead { None } else { binding.layer.map(|layer| layer as usize) };
-        Ok(Some(Target { binding, codes, product: (product, layer), recipe: Recipe::of(product) }))
+        Ok(Some(Target { choices, columns, product: (product, layer), recipe: Recipe::of(product) }))
     }
 
     fn bytes(&self) -> u64 {
-        let layout = smolrun::format::QuantizedPanels::new(self.binding.dtype, self.binding.columns());
-        layout.map_or(0, |layout| (layout.panel_len * self.binding.panels()) as u64)
+        self.choices.iter().map(|(binding, _)| panels_len(binding)).sum()
     }
 
     fn quantize(
@@ -130,19 +132,26 @@ impl<'a> Target<'a> {
         observed: &Observed,
         kernels: Kernels,
         progress: &Progress,
-    ) -> Result<Quantized> {
-        let Target { binding, codes, recipe, .. } = self;
-        let quantizer = Quantizer::new(codes.clone(), binding.columns(), None);
-        let calibrated = quantizer.and_then(|quantizer| {
-            Calibrated::new(quantizer, &observed.moments(recipe), recipe.sweeps, kernels)
-        });
-        let calibrated = calibrated.ok_or_else(|| {
-            let problem = "expected inputs on the calibration text that are finite and not all zero, found others \
-                           (--calibrate none does without)";
-            Error::tensor(&binding.tensors[0].tensor.name, problem)
-        })?;
-        let (panels, loss) = quantize_calibrated(source, binding, &calibrated, progress)?;
-        Ok(Quantized { bytes: [calibrated.values(), panels].concat(), loss })
+        keep: &mut impl FnMut(&Binding, &Quantized) -> Result<()>,
+    ) -> Result<()> {
+        let Target { choices, columns, recipe, .. } = self;
+        let mut calibrated: Option<Calibrated> = None;
+        for (binding, codes) in choices {
+            let quantizer = Quantizer::new(codes.clone(), *columns, None);
+            calibrated = quantizer.and_then(|quantizer| match calibrated.take() {
+                Some(calibrated) => Some(calibrated.with(quantizer)),
+                None => Calibrated::new(quantizer, &observed.moments(recipe), recipe.sweeps, kernels),
+            });
+            let calibrated = calibrated.as_ref().ok_or_else(|| {
+                let problem =
+                    "expected inputs on the calibration text that are finite and not all zero, found others \
+                     (--calibrate none does without)";
+                Error::tensor(&binding.tensors[0].tensor.name, problem)
+            })?;
+            let (panels, loss) = quantize_calibrated(source, binding, calibrated, progress)?;
+            keep(binding, &Quantized { bytes: [calibrated.values(), panels].concat(), loss })?;
+        }
+        Ok(())
     }
 }
 
@@ -152,7 +161,7 @@ fn groups<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Target
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = rest.iter().take_while(|target| {
-            bytes += Sums::bytes(target.binding.columns());
+            bytes += Sums::bytes(target.columns);
             bytes <= MEMORY
         });
         let (group, later) = rest.split_at(fits.count().max(1).min(rest.len()));
@@ -193,10 +202,8 @@ fn observe(
     for (place, target) in targets.iter().enumerate() {
         places.entry(target.product).or_default().push(place);
     }
-    let mut observed: Vec<Observed> = targets
-        .iter()
-        .map(|target| Observed { sums: Sums::new(target.binding.columns()), mean: 0.0 })
-        .collect();
+    let mut observed: Vec<Observed> =
+        targets.iter().map(|target| Observed { sums: Sums::new(target.columns), mean: 0.0 }).collect();
     let kernels = session.kernels();
     let tokens: usize = samples.windows.iter().map(Vec::len).sum();
     let mut run = |tokens: &[u32], add: &mut dyn FnMut(usize, &Activations<'_>)| {

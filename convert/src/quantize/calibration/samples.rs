@@ -13,16 +13,16 @@ const CONVERSATIONS: usize = 8;
 
 /// Sequences of tokens.
 #[derive(Debug, PartialEq)]
-pub(super) struct Samples {
-    /// Pieces of the text.
-    pub(super) windows: Vec<Vec<u32>>,
+pub(crate) struct Samples {
+    /// Pieces of the text, all of one length.
+    pub(crate) windows: Vec<Vec<u32>>,
     /// Single tokens, and how much each counts, one in all.
     pub(super) firsts: Vec<(u32, f32)>,
 }
 
 impl Samples {
     /// Of `text`; an error if there is not one window.
-    pub(super) fn new(model: &Model, text: &str) -> smolrun::Result<Samples> {
+    pub(crate) fn new(model: &Model, text: &str) -> smolrun::Result<Samples> {
         let tokenizer = model.tokenizer();
         let prefix = tokenizer.prompt_prefix()?;
         let tokens = tokenizer.encode(text, SpecialTokens::AsText)?;
@@ -40,6 +40,11 @@ impl Samples {
             None => firsts(&tokens, begins_conversations(model)),
         };
         Ok(Samples { windows, firsts })
+    }
+
+    /// At most so many of the windows, evenly.
+    pub(crate) fn some_windows(&self, most: usize) -> impl Iterator<Item = &[u32]> {
+        spread(self.windows.len(), most).map(|index| self.windows[index].as_slice())
     }
 
     /// How many there are.
