@@ -36,6 +36,7 @@ mod saved_session;
 mod scheduler;
 mod scoring;
 mod session;
+mod size;
 mod smolrun_cli;
 mod smolrun_harm;
 mod smolrun_input;
