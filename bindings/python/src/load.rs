@@ -97,9 +97,10 @@ pub(crate) fn load(
 /// Convert a checkpoint, a GGUF file, or a model by its name or its id on the Hugging Face hub, to the blob out.
 ///
 /// dtype: how matrices are stored: "f32", "bf16", "q8", "q4", "q3", or "auto" for what keeps about the precision
+/// size: instead of dtype the most bytes of the blob, a str such as "70MB"; matrices get the dtypes that lose least
 /// keep: strs such as "down_proj.*=q6", each for the matrices whose names match
 /// calibrate: the file of a text that quantized matrices are to lose little on, "none", or "built-in", which is the
-///     default for q4 and q3
+///     default for q4, q3 and a size
 /// lora: the directory of a PEFT adapter that is merged into the weights
 /// config, tokenizer: these files, where they do not lie beside the source
 /// report: the file of a text on which the blob is compared with its checkpoint
@@ -108,7 +109,7 @@ pub(crate) fn load(
 ///     Ctrl-C, ends the conversion, which leaves nothing behind
 #[pyfunction]
 #[pyo3(signature = (
-    source, out, *, dtype = "f32", keep = Vec::new(), calibrate = None, lora = None, config = None, tokenizer = None,
+    source, out, *, dtype = "f32", size = None, keep = Vec::new(), calibrate = None, lora = None, config = None, tokenizer = None,
     report = None, force = false, progress = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
@@ -117,6 +118,7 @@ pub(crate) fn convert(
     source: PathBuf,
     out: PathBuf,
     dtype: &str,
+    size: Option<&str>,
     keep: Vec<String>,
     calibrate: Option<PathBuf>,
     lora: Option<PathBuf>,
@@ -127,6 +129,11 @@ pub(crate) fn convert(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Summary> {
     let mix = named("dtype", dtype, MIXES)?;
+    let size = size.map(str::parse).transpose();
+    let size = size.map_err(|problem: String| Failure::argument(format!("size: {problem}")))?;
+    if size.is_some() && mix != Mix::F32 {
+        return Err(Failure::argument("size: expected no dtype beside it, found one".into()).into());
+    }
     let keep = keep.iter().map(|text| text.parse()).collect::<std::result::Result<Vec<Keep>, String>>();
     let keep = keep.map_err(|problem| Failure::argument(format!("keep: {problem}")))?;
     let mut options = smolconv::Options {
@@ -134,6 +141,7 @@ pub(crate) fn convert(
         tokenizer,
         lora,
         weights: Weights { mix, keep },
+        size,
         calibration: calibration(calibrate),
         report,
         force,

@@ -48,6 +48,12 @@ def test_wrong_arguments_are_said(tmp_path: Path) -> None:
         smolrun.convert(TALES, out, dtype="q5")  # type: ignore[arg-type]
     with pytest.raises(smolrun.ArgumentError, match="keep: expected PATTERN=DTYPE"):
         smolrun.convert(TALES, out, keep=["x"])
+    with pytest.raises(smolrun.ArgumentError, match="size: expected bytes, such as 70MB"):
+        smolrun.convert(TALES, out, size="large")
+    with pytest.raises(smolrun.ArgumentError, match="size: expected no dtype beside it"):
+        smolrun.convert(TALES, out, size="70MB", dtype="q4")
+    with pytest.raises(smolrun.ArgumentError, match="size 1kB: expected at least"):
+        smolrun.convert(TALES, out, size="1kB")
     with pytest.raises(smolrun.ArgumentError, match="--calibrate"):
         smolrun.convert(TALES, out, calibrate="built-in")
     with pytest.raises(smolrun.Error):

@@ -388,6 +388,7 @@ def convert(
     out: _Path,
     *,
     dtype: _Dtype = "f32",
+    size: str | None = None,
     keep: Sequence[str] = ...,
     calibrate: _Path | None = None,
     lora: _Path | None = None,
