@@ -132,7 +132,7 @@ pub(crate) fn convert(
     let size = size.map(str::parse).transpose();
     let size = size.map_err(|problem: String| Failure::argument(format!("size: {problem}")))?;
     if size.is_some() && mix != Mix::F32 {
-        return Err(Failure::argument("size: expected no dtype beside it, found one".into()).into());
+        return Err(Failure::argument("size: expected no dtype beside it, found one").into());
     }
     let keep = keep.iter().map(|text| text.parse()).collect::<std::result::Result<Vec<Keep>, String>>();
     let keep = keep.map_err(|problem| Failure::argument(format!("keep: {problem}")))?;
