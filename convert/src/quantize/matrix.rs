@@ -5,13 +5,21 @@ use std::ops::Range;
 use rayon::prelude::*;
 use smolrun::format::{PANEL, QuantizedPanels};
 
-use super::calibration::Quantized;
 use super::{Calibrated, Codes, Loss, Quantizer, Scratch};
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::rows::Rows;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::source::Source;
+
+/// A quantized section.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// All its bytes.
+    pub bytes: Vec<u8>,
+    /// What it lost.
+    pub loss: Loss,
+}
 
 /// Bytes of all panels of a quantized section.
 pub fn panels_len(binding: &Binding) -> u64 {

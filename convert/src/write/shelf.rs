@@ -13,7 +13,7 @@ use super::temp_file::TempFile;
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::quantize::Loss;
-use crate::quantize::calibration::Quantized;
+use crate::quantize::matrix::Quantized;
 
 /// Sections by what they are and are stored as. The file is gone with the shelf.
 pub(crate) struct Shelf {

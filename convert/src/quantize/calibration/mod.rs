@@ -13,9 +13,9 @@ use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use self::samples::Samples;
 use self::sums::Sums;
-use super::matrix::{panels_len, quantize_calibrated};
+use super::matrix::{Quantized, panels_len, quantize_calibrated};
 use super::text::Text;
-use super::{Calibrated, Codes, Loss, Moments, Quantizer};
+use super::{Calibrated, Codes, Moments, Quantizer};
 use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -27,15 +27,6 @@ const MEMORY: u64 = 1 << 30;
 
 /// Columns whose moments may still be factored: 4 GB of numbers.
 const MOST_COLUMNS: usize = 16_384;
-
-/// A quantized section.
-#[derive(Clone, Debug)]
-pub struct Quantized {
-    /// All its bytes.
-    pub bytes: Vec<u8>,
-    /// What it lost.
-    pub loss: Loss,
-}
 
 /// Quantizes those of `bindings` that are to be and whose inputs are products' inputs: all but the embedding of a model
 /// that has an output matrix beside it. `model` is the same model, close to its checkpoint. Each goes to `keep`.
