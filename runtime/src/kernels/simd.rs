@@ -136,8 +136,8 @@ pub(crate) trait Integers: Bytes {
     const PANELS: usize;
     /// Most rows that codes are taken apart for in registers, at a time: as many as have sums in these, too.
     const ROWS: usize;
-    /// Where the units that take apart are those that multiply, codes are taken apart once for more rows than that, in memory:
-    /// then this is the rows of a register tile, 2, 4 or 6, else 0.
+    /// Where the units that take apart are those that multiply, codes are taken apart once for many rows, in memory: then this
+    /// is the rows of a register tile, 2, 4 or 6, else 0.
     const STORED_ROWS: usize;
     /// The panels of such a tile of 6 rows, 1 or 2.
     const STORED_PANELS: usize;
