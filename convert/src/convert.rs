@@ -146,17 +146,20 @@ impl<'a> Matrices<'a> {
         texts: &Texts,
         metadata: Metadata,
     ) -> Result<Matrices<'a>> {
+        let mut floats = u64::MAX;
         for mix in [Mix::Auto, Mix::Bf16] {
             let weights = Weights { mix, keep: options.weights.keep.clone() };
             let Ok(bindings) = weights.assign(whole) else { continue }; // bf16 has no odd columns
             let metadata = texts.describe(&metadata, options, &bindings);
-            if blobs.most_bytes(&bindings, &metadata)? <= size.bytes {
+            let bytes = blobs.most_bytes(&bindings, &metadata)?;
+            if bytes <= size.bytes {
                 return Ok(Matrices::Fixed(bindings));
             }
+            floats = floats.min(bytes);
         }
         let groups = Groups::new(&options.weights, whole)?;
         let metadata = texts.describe(&metadata, options, &groups.smallest());
-        let room = groups.room(size, blobs, &metadata)?;
+        let room = groups.room(size, floats, blobs, &metadata)?;
         Ok(Matrices::Within(groups, room))
     }
 

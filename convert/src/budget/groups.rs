@@ -65,14 +65,14 @@ impl<'a> Groups<'a> {
         bindings
     }
 
-    /// How many bytes more than the smallest blob one of `size` may have; an error if it is too small for any. `metadata` are
-    /// as long as they may become.
-    pub(crate) fn room(&self, size: &Size, blobs: &Blobs, metadata: &Metadata) -> Result<u64> {
+    /// How many bytes more than the smallest blob one of `size` may have; an error if it is too small for any, also for those
+    /// of floats, which have `floats` bytes at least. `metadata` are as long as they may become.
+    pub(crate) fn room(&self, size: &Size, floats: u64, blobs: &Blobs, metadata: &Metadata) -> Result<u64> {
         let smallest = blobs.most_bytes(&self.smallest(), metadata)?;
         // Mixes are compared by whole pages, but the last section ends before its page does: one page is not given away.
         let room = size.bytes.checked_sub(smallest).map(|room| room.saturating_sub(WEIGHT_ALIGN));
         room.ok_or_else(|| {
-            let expected = format!("expected at least {smallest} bytes for this model");
+            let expected = format!("expected at least {} bytes for this model", smallest.min(floats));
             Error::Options { problem: format!("size {size}: {expected}, found {}", size.bytes) }
         })
     }

@@ -159,7 +159,9 @@ fn sizes(
 ) -> Result<Vec<(String, u64)>> {
     if !options.sizes.is_empty() {
         let sizes = options.sizes.iter();
-        return sizes.map(|size| Ok((size.to_string(), groups.room(size, blobs, metadata)?))).collect();
+        return sizes
+            .map(|size| Ok((size.to_string(), groups.room(size, u64::MAX, blobs, metadata)?)))
+            .collect();
     }
     let smallest = blobs.most_bytes(&groups.smallest(), metadata)?;
     let largest = blobs.most_bytes(&groups.in_8_bits(), metadata)?;

@@ -164,7 +164,10 @@ impl Metadata {
     pub fn most_bytes(&self, bindings: &[Binding]) -> u64 {
         let quantized = bindings.iter().filter(|binding| binding.dtype.code_bits().is_some());
         let sections: Vec<_> = quantized.map(QuantizedSection::longest).collect();
-        self.to_json(&sections).len() as u64
+        let mut longest = self.clone();
+        let size = longest.quantization.as_mut().and_then(|quantization| quantization.size.as_mut());
+        size.into_iter().for_each(|size| *size = u64::MAX);
+        longest.to_json(&sections).len() as u64
     }
 
     /// The section's bytes in a blob with these quantized sections.
