@@ -287,7 +287,8 @@ impl Integers for Neon<false> {
 impl Integers for Neon<true> {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = false;
-    const PANELS: usize = 4;
+    /// The sums of one row with four, 32 registers, would go to the stack.
+    const PANELS: usize = 2;
     const ROWS: usize = 2;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;

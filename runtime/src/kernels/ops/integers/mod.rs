@@ -65,7 +65,8 @@ impl Op for MatmulQuantized<'_> {
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
         let is_one_half = S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight;
-        let stores = rows > if S::ROWS > 1 { S::ROWS.max(most_in_registers(w.dtype)) } else { 1 };
+        let in_registers = if S::ROWS > 1 { most_in_registers(w.dtype) } else { 0 };
+        let stores = rows > S::ROWS.max(in_registers);
         match (S::STORED_ROWS, S::STORED_PANELS) {
             (_, 2) if is_one_half => product.stored_rows::<6, 2, 1>(y),
             (_, 1) if is_one_half => product.stored_rows::<6, 1, 1>(y),
