@@ -63,10 +63,7 @@ pub struct Summary {
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
 pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
-    convert_all(options, progress).map_err(|error| match progress.cancel_token().is_cancelled() {
-        true => Error::Cancelled, // whatever a thread that writes, or a session, made of it
-        false => error,
-    })
+    convert_all(options, progress).map_err(Error::of_work(progress))
 }
 
 fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
@@ -85,10 +82,11 @@ fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
         metadata.fetched_from(options.origin.as_ref());
         metadata
     };
-    let texts = Texts::read(options, is_quantized(&options.weights.assign(&whole)?))?;
+    let assigned = options.weights.assign(&whole)?;
+    let texts = Texts::read(options, is_quantized(&assigned))?;
     let not_yet = metadata(&vec![[0; 32]; source.files.len()]);
     let matrices = match &options.size {
-        None => Matrices::Fixed(options.weights.assign(&whole)?),
+        None => Matrices::Fixed(assigned),
         Some(size) => Matrices::within(size, options, &whole, &blobs, &texts, not_yet)?,
     };
     let hashes = check::check(&source, &matrices.in_bf16(), progress)?;
@@ -107,12 +105,10 @@ struct Texts {
 impl Texts {
     /// Of a blob with matrices that are quantized, or none.
     fn read(options: &Options, quantizes: bool) -> Result<Texts> {
-        options.check_calibration(quantizes || options.size.is_some())?;
-        let calibration = match &options.calibration {
-            Calibration::Auto if options.size.is_some() => Some(Text::built_in()),
-            calibration if quantizes || options.size.is_some() => calibration.text(&options.weights)?,
-            _ => None,
-        };
+        let quantizes = quantizes || options.size.is_some();
+        options.check_calibration(quantizes)?;
+        let by_default = options.size.is_some() || matches!(options.weights.mix, Mix::Q4 | Mix::Q3);
+        let calibration = if quantizes { options.calibration.text(by_default)? } else { None };
         Ok(Texts { calibration, report: options.report.as_deref().map(Text::read).transpose()? })
     }
 
@@ -241,9 +237,7 @@ impl Work<'_> {
         }
         match (matrices, &texts.calibration) {
             (Matrices::Within(groups, room), text) => {
-                let (built_in, text) = (Text::built_in(), text.as_ref());
-                let measured_on = text.unwrap_or(&built_in);
-                let stock = Stock::new(groups, blobs, metadata, text, measured_on, progress)?;
+                let stock = Stock::new(groups, blobs, metadata, text.as_ref(), progress)?;
                 Ok((stock.choose(room), Some(stock.shelf)))
             }
             (Matrices::Fixed(bindings), Some(text)) if is_quantized(&bindings) => {

@@ -65,11 +65,7 @@ impl Options {
 
     /// The files that are read beside the checkpoint's.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &Path> {
-        let calibration = match &self.calibration {
-            Calibration::Text(path) => Some(path),
-            _ => None,
-        };
-        self.report.iter().chain(calibration).map(PathBuf::as_path)
+        self.report.as_deref().into_iter().chain(self.calibration.path())
     }
 }
 
@@ -222,6 +218,16 @@ pub enum Calibration {
     BuiltIn,
     /// That of a file, UTF-8.
     Text(PathBuf),
+}
+
+impl Calibration {
+    /// The file that it names, if it names one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Calibration::Text(path) => Some(path),
+            _ => None,
+        }
+    }
 }
 
 /// Every dtype that a matrix may have.

@@ -109,8 +109,8 @@ pub(crate) fn load(
 ///     Ctrl-C, ends the conversion, which leaves nothing behind
 #[pyfunction]
 #[pyo3(signature = (
-    source, out, *, dtype = "f32", size = None, keep = Vec::new(), calibrate = None, lora = None, config = None, tokenizer = None,
-    report = None, force = false, progress = None
+    source, out, *, dtype = "f32", size = None, keep = Vec::new(), calibrate = None, lora = None, config = None,
+    tokenizer = None, report = None, force = false, progress = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
 pub(crate) fn convert(

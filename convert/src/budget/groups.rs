@@ -48,7 +48,7 @@ impl<'a> Groups<'a> {
         Ok(Groups { parts, groups })
     }
 
-    /// All of a blob with every group as its dtype of `mix`.
+    /// All of a blob with every group as its dtype of `mix`, as far as that goes.
     pub(crate) fn bindings(&self, mix: &[Dtype]) -> Vec<Binding<'a>> {
         let mut bindings: Vec<Binding> = self.parts.iter().map(|part| part.binding.clone()).collect();
         for (group, &dtype) in self.groups.iter().zip(mix) {
@@ -59,7 +59,7 @@ impl<'a> Groups<'a> {
 
     /// All of a blob that is close to the checkpoint.
     pub(crate) fn in_8_bits(&self) -> Vec<Binding<'a>> {
-        let mut bindings: Vec<Binding> = self.parts.iter().map(|part| part.binding.clone()).collect();
+        let mut bindings = self.bindings(&[]);
         let matrices = bindings.iter_mut().filter(|binding| binding.kind.is_matrix());
         matrices.for_each(|binding| binding.dtype = Dtype::Q8);
         bindings

@@ -30,17 +30,18 @@ pub(crate) struct Stock<'a> {
 }
 
 impl<'a> Stock<'a> {
-    /// Quantizes and measures, which takes minutes: for the least loss on `calibration`, or to the nearest values. What is
-    /// lost is measured on `text`.
+    /// Quantizes and measures, which takes minutes: for the least loss on `text`, or to the nearest values. What is lost is
+    /// measured on the same text, or on the built-in one.
     pub(crate) fn new(
         groups: Groups<'a>,
         blobs: &Blobs,
         metadata: &Metadata,
-        calibration: Option<&Text>,
-        text: &Text,
+        text: Option<&Text>,
         progress: &Progress,
     ) -> Result<Stock<'a>> {
-        let shelf = stock::fill(&groups, blobs, metadata, calibration, progress)?;
+        let shelf = stock::fill(&groups, blobs, metadata, text, progress)?;
+        let built_in = Text::built_in();
+        let text = text.unwrap_or(&built_in);
         let losses = sensitivity::measure(&groups, &shelf, blobs, metadata, text, progress)?;
         let items = groups.groups.iter().zip(losses).map(|(group, losses)| {
             let item =

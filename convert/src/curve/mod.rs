@@ -70,11 +70,7 @@ struct Point {
 impl CurveOptions {
     /// The files that are read beside the checkpoint's.
     fn texts(&self) -> impl Iterator<Item = &Path> {
-        let calibration = match &self.calibration {
-            Calibration::Text(path) => Some(path.as_path()),
-            _ => None,
-        };
-        calibration.into_iter().chain([self.text.as_path()])
+        self.calibration.path().into_iter().chain([self.text.as_path()])
     }
 
     /// Refuses what needs no look at the source: before a model is fetched, which may take long.
@@ -93,19 +89,13 @@ impl CurveOptions {
 
 /// Measures a checkpoint's blobs, and draws what was found. Whatever fails, no file is left behind.
 pub fn curve(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
-    measure_all(options, progress).map_err(|error| match progress.cancel_token().is_cancelled() {
-        true => Error::Cancelled,
-        false => error,
-    })
+    measure_all(options, progress).map_err(Error::of_work(progress))
 }
 
 fn measure_all(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
     let target = options.target()?;
     let text = Text::read(&options.text)?;
-    let calibration = match &options.calibration {
-        Calibration::Auto => Some(Text::built_in()),
-        calibration => calibration.text(&Mix::Q4.into())?,
-    };
+    let calibration = options.calibration.text(true)?;
     let checkpoint = Checkpoint::open(&Options::new(&options.source, "."))?;
     target.must_not_be(checkpoint.files(), "those of the checkpoint")?;
     target.must_not_be(options.texts(), "the text that is read")?;
@@ -124,9 +114,7 @@ fn measure_all(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
     check::check(&source, &Default::default(), progress)?;
     let exact = blobs.model(Weights::from(Mix::Auto).assign(&whole)?, None, &metadata, progress)?;
     Report::check(&exact.model, &text)?;
-    let (built_in, calibration) = (Text::built_in(), calibration.as_ref());
-    let stock =
-        Stock::new(groups, &blobs, &metadata, calibration, calibration.unwrap_or(&built_in), progress)?;
+    let stock = Stock::new(groups, &blobs, &metadata, calibration.as_ref(), progress)?;
     let point = |name: String, is_fixed, bindings: Vec<Binding>| {
         let sections = blobs.sections(bindings, Some(&stock.shelf), metadata.clone());
         let (temp, bytes) = blobs.write(&sections, &progress.silent())?;

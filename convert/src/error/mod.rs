@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub use self::tokenizer::TokenizerError;
 
 use crate::options::Keep;
-use crate::progress::Cancelled;
+use crate::progress::{Cancelled, Progress};
 
 /// Why a checkpoint was not converted, or a blob not read.
 #[derive(Debug)]
@@ -88,6 +88,11 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// What ended a whole work: whoever cancelled it, whatever a thread that writes, or a session, made of that.
+    pub(crate) fn of_work(progress: &Progress) -> impl FnOnce(Error) -> Error {
+        |error| if progress.cancel_token().is_cancelled() { Error::Cancelled } else { error }
+    }
+
     /// An operation on `path` failed: for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
         |source| Error::Io { path: path.to_owned(), source }

@@ -76,8 +76,8 @@ pub(crate) struct Convert {
     /// takes several times as long as --dtype q4. Where it fits, the source's precision is kept.
     #[arg(long, value_name = "BYTES", conflicts_with = "dtype")]
     size: Option<Size>,
-    /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype or --size says; may be repeated, and the last
-    /// match decides
+    /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype or --size says; may be repeated, and
+    /// the last match decides
     ///
     /// PATTERN is a name that inspect shows, such as qkv_proj, or down_proj.0 for one layer. Each * stands for any
     /// characters.

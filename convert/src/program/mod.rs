@@ -63,12 +63,7 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     let start = Instant::now();
     let mut options = args.options();
     options.check()?;
-    let progress = Progress::new(args.quiet);
-    let notice = |line: &str| {
-        if !args.quiet {
-            eprintln!("smolconv: {}", one_line(line));
-        }
-    };
+    let (progress, notice) = (Progress::new(args.quiet), notice(args.quiet));
     if let Some(found) = registry::fetched(&options.source, &progress, &notice)? {
         (options.source, options.origin) = (found.path, Some(found.origin));
     }
@@ -89,17 +84,21 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     Ok(())
 }
 
+/// Says a line to whoever watches, unless `quiet`.
+fn notice(quiet: bool) -> impl Fn(&str) {
+    move |line| {
+        if !quiet {
+            eprintln!("smolconv: {}", one_line(line));
+        }
+    }
+}
+
 fn run_quantize_report(args: &QuantizeReport) -> Result<(), Error> {
     signals::watch();
     let mut options = args.options();
     options.check()?;
     let progress = Progress::new(args.quiet);
-    let notice = |line: &str| {
-        if !args.quiet {
-            eprintln!("smolconv: {}", one_line(line));
-        }
-    };
-    if let Some(found) = registry::fetched(&options.source, &progress, &notice)? {
+    if let Some(found) = registry::fetched(&options.source, &progress, &notice(args.quiet))? {
         options.source = found.path;
     }
     let curve = curve(&options, &progress)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::options::{Calibration, Mix, Weights};
+use crate::options::Calibration;
 
 /// Prose and code in the public domain: see `data/README.md`.
 const BUILT_IN: &str = include_str!("../../data/calibration.txt");
@@ -36,11 +36,11 @@ impl Text {
 }
 
 impl Calibration {
-    /// The text, if there is to be one for these weights.
-    pub fn text(&self, weights: &Weights) -> Result<Option<Text>> {
+    /// The text, if there is to be one: without a word about it, whether it is `by_default`.
+    pub fn text(&self, by_default: bool) -> Result<Option<Text>> {
         match self {
             Calibration::None => Ok(None),
-            Calibration::Auto => Ok(matches!(weights.mix, Mix::Q4 | Mix::Q3).then(Text::built_in)),
+            Calibration::Auto => Ok(by_default.then(Text::built_in)),
             Calibration::BuiltIn => Ok(Some(Text::built_in())),
             Calibration::Text(path) => Text::read(path).map(Some),
         }

@@ -68,8 +68,8 @@ impl Data {
     }
 }
 
-/// Writes `sections`, which `plan` was made for, to `file`. Returns how many bytes it has. Errors
-/// call it `path`.
+/// Writes `sections`, which `plan` was made for, to `file`, which is not on the disk then. Returns how many bytes it has.
+/// Errors call it `path`.
 ///
 /// This thread packs, with rayon's, what another one hashes and writes. At most three pieces are in memory: one being
 /// packed, one waiting, one being written.
