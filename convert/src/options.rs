@@ -23,7 +23,7 @@ pub struct Options {
     pub lora: Option<PathBuf>,
     /// What matrices are stored as.
     pub weights: Weights,
-    /// The most bytes that the blob may have: if given, matrices get the dtypes that lose least in so many, whatever the
+    /// The most bytes that the blob may have: if given, dtypes are chosen by what matrices lose, whatever the
     /// mix of `weights`.
     pub size: Option<Size>,
     /// The text that quantized ones are to lose little on.

@@ -97,7 +97,7 @@ pub(crate) fn load(
 /// Convert a checkpoint, a GGUF file, or a model by its name or its id on the Hugging Face hub, to the blob out.
 ///
 /// dtype: how matrices are stored: "f32", "bf16", "q8", "q4", "q3", or "auto" for what keeps about the precision
-/// size: instead of dtype the most bytes of the blob, a str such as "70MB"; matrices get the dtypes that lose least
+/// size: instead of dtype the most bytes of the blob, a str such as "70MB"; dtypes are chosen by what matrices lose
 /// keep: strs such as "down_proj.*=q6", each for the matrices whose names match
 /// calibrate: the file of a text that quantized matrices are to lose little on, "none", or "built-in", which is the
 ///     default for q4, q3 and a size

@@ -1,4 +1,4 @@
-//! A blob that loses the least there is for its size: which matrices get how many bits is measured, not fixed.
+//! A blob that is to lose little for its size: which matrices get how many bits is measured, not fixed.
 //!
 //! Every matrix is made as every dtype that it may get. A few thousand tokens of the calibration text then tell how much
 //! each group of matrices makes the model lose on its own. Losses of groups add up, as far as they are small. So the best
@@ -52,7 +52,7 @@ impl<'a> Stock<'a> {
         Ok(Stock { groups, shelf, items })
     }
 
-    /// All of the blob that loses least of those that have at most `room` bytes more than the smallest one.
+    /// All of the blob whose measured losses are least of those that have at most `room` bytes more than the smallest one.
     pub(crate) fn choose(&self, room: u64) -> Vec<Binding<'a>> {
         let room = usize::try_from(room / WEIGHT_ALIGN).unwrap_or(usize::MAX);
         let chosen = knapsack::choose(&self.items, room);

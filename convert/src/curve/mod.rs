@@ -1,4 +1,4 @@
-//! Size against loss: the best blobs of a model for several sizes, beside today's fixed mixes, measured on a text.
+//! Size against loss: blobs of a model for several sizes, beside those of the fixed mixes, measured on a text.
 
 mod svg;
 

@@ -70,10 +70,10 @@ pub(crate) struct Convert {
     /// middle layers' feed-forward matrices.
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DtypeArg,
-    /// Make OUT the file that loses least of those with at most so many bytes: 70MB, 66.5MiB or 70000000
+    /// Choose the dtypes for an OUT of at most so many bytes: 70MB, 66.5MiB or 70000000
     ///
-    /// What each matrix loses as 3, 4, 5 and 6 bits is measured on the calibration text, and the best mix is chosen. It
-    /// takes several times as long as --dtype q4. Where it fits, the source's precision is kept.
+    /// What each group of matrices loses is measured on the calibration text, and the mix of 3 to 8 bits that looks best
+    /// is chosen. It takes about three times as long as --dtype q4. Where it fits, the source's precision is kept.
     #[arg(long, value_name = "BYTES", conflicts_with = "dtype")]
     size: Option<Size>,
     /// Store matching matrices as f32, bf16, q8, q6, q5, q4 or q3, whatever --dtype or --size says; may be repeated, and
