@@ -1,10 +1,9 @@
 //! What a matrix's errors cost: how much each two inputs go together.
 
-use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::BLOCK;
 
-use super::factor::upper_factor;
+use super::factor::Factor;
 use super::lanes::Strips;
 
 /// The mean of `x transpose(x)` over inputs `x` of a matrix, or a part of it: a row's errors `d` cost its output the mean
@@ -16,7 +15,7 @@ pub struct Moments {
     /// Rows of `columns` numbers, symmetric.
     pub numbers: Vec<f32>,
     /// What is added to the diagonal where the errors of early columns are made up for by later ones.
-    pub damping: f64,
+    pub damping: f32,
 }
 
 /// The same in the order of work, whole blocks of it: those columns first that cost most.
@@ -48,25 +47,18 @@ impl Curvature {
             if is_inside { moments.numbers[row * moments.columns + column] } else { 0.0 }
         };
         let size = order.len();
-        let mut damping = moments.damping;
-        let factor = loop {
-            let damped = |row, column| f64::from(at(row, column)) + if row == column { damping } else { 0.0 };
-            let h =
-                (0..size * size).into_par_iter().map(|index| damped(index / size, index % size)).collect();
-            match upper_factor(h, size) {
-                Some(factor) => break factor,
-                // As it grows, this ends: a matrix with a large enough diagonal is positive definite.
-                None => damping = damping.max(f64::from(mean) * 1e-6) * 10.0,
-            }
-        };
+        let damping = moments.damping;
+        let factor = Factor::new(kernels, size, |row, column| {
+            at(row, column) + if row == column { damping } else { 0.0 }
+        })?;
         let carried = |row: usize, column: usize| match row > column {
-            true => (factor[column * size + row] / factor[row * size + row]) as f32,
+            true => factor.at(column, row) / factor.at(row, row),
             false => 0.0,
         };
         Some(Curvature {
             moments: Strips::new(kernels, size, at),
             carry: Strips::new(kernels, size, carried),
-            costs: (0..size).map(|place| factor[place * size + place].powi(2) as f32).collect(),
+            costs: (0..size).map(|place| factor.at(place, place).powi(2)).collect(),
             block_order,
             order,
         })

@@ -1,138 +1,166 @@
-//! Triangular factors of symmetric matrices, in f64.
+//! Triangular factors of symmetric matrices.
 //!
-//! Sums run in a fixed order, so that no processor and no compiler changes them.
-
-use std::ops::Range;
+//! Nearly all of the work is products of strips by the runtime's exact kernels, and the rest runs in a fixed order: neither
+//! processors nor threads change the numbers.
 
 use rayon::prelude::*;
+use smolrun::Kernels;
+use smolrun::format::PANEL;
 
-/// Numbers of a row summed side by side.
-const LANES: usize = 4;
-/// Rows that one row is multiplied with side by side.
-const ROWS: usize = 4;
-/// Columns that are found together, so that what is left of a row is read once for all of them.
-const COLUMNS: usize = 32;
-/// Rows below which another thread is not worth waking.
-const MIN_ROWS: usize = 64;
+use super::lanes::Lanes;
 
-/// Of the symmetric positive definite matrix `h`, `size` rows of as many, of which only the upper triangle is read: the
-/// upper triangular `V` with `h = V transpose(V)`; what is below its diagonal means nothing. `None` where `h` is not
-/// positive definite.
-///
-/// It is found from the last columns to the first, [`COLUMNS`] at a time.
-pub(super) fn upper_factor(mut h: Vec<f64>, size: usize) -> Option<Vec<f64>> {
-    for last in (0..size.div_ceil(COLUMNS)).rev() {
-        let columns = last * COLUMNS..size.min((last + 1) * COLUMNS);
-        let (above, rest) = h.split_at_mut(columns.start * size);
-        let pivots = &mut rest[..columns.len() * size];
-        factor_own(pivots, columns.clone(), size)?;
-        let pivots = &*pivots;
-        let rows = above.par_chunks_exact_mut(size).with_min_len(MIN_ROWS);
-        rows.for_each(|row| take_out(row, pivots, columns.clone(), size));
-    }
-    Some(h)
+/// Strips that are finished before the others are changed: what is left of these is read once for all of them.
+const STRIPS: usize = 4;
+/// Least square of a pivot, as a part of what was on the diagonal: below it there is nothing but rounding.
+const LEAST_PIVOT: f32 = 1.0 / (1 << 18) as f32;
+
+/// Of a symmetric positive definite matrix `h` the upper triangular `V` with `h = V transpose(V)`.
+#[derive(Debug)]
+pub(super) struct Factor {
+    /// For each 16 columns, their rows as far as the diagonal's last: `[16 (strip + 1)][16]`. What is below the diagonal
+    /// means nothing.
+    strips: Vec<Vec<Lanes>>,
 }
 
-/// The rows of `columns`.
-fn factor_own(rows: &mut [f64], columns: Range<usize>, size: usize) -> Option<()> {
-    for column in columns.clone().rev() {
-        let (above, own) = rows.split_at_mut((column - columns.start) * size);
-        let own = &mut own[..size];
-        let pivot = (own[column] - dot(&own[column + 1..], &own[column + 1..])).sqrt();
-        if !(pivot > 0.0 && pivot.is_finite()) {
+impl Factor {
+    /// Of a matrix of `size` columns, a multiple of 16, that has `at(row, column)` in its upper triangle. A matrix that is not
+    /// quite positive definite is taken for one that is. `None` where numbers are not finite.
+    pub(super) fn new(
+        kernels: Kernels,
+        size: usize,
+        at: impl Fn(usize, usize) -> f32 + Sync,
+    ) -> Option<Factor> {
+        let strip = |strip: usize| {
+            let row = |row| std::array::from_fn(|lane| at(row, strip * PANEL + lane));
+            (0..(strip + 1) * PANEL).map(row).collect()
+        };
+        let mut strips: Vec<Vec<Lanes>> = (0..size / PANEL).into_par_iter().map(strip).collect();
+        let diagonal: Vec<f32> = (0..size).map(|place| at(place, place)).collect();
+        let mut rest = strips.as_mut_slice();
+        while !rest.is_empty() {
+            let (earlier, now) = rest.split_at_mut(rest.len().saturating_sub(STRIPS));
+            let first = earlier.len();
+            for last in (0..now.len()).rev() {
+                let (others, strip) = now.split_at_mut(last);
+                finish(&mut strip[0], &diagonal[(first + last) * PANEL..])?;
+                others.iter_mut().for_each(|other| take_out(kernels, other, &strip[0]));
+            }
+            let now = &*now;
+            earlier.par_iter_mut().for_each(|strip| {
+                now.iter().rev().for_each(|finished| take_out(kernels, strip, finished));
+            });
+            rest = earlier;
+        }
+        Some(Factor { strips })
+    }
+
+    /// What is in the upper triangle.
+    pub(super) fn at(&self, row: usize, column: usize) -> f32 {
+        self.strips[column / PANEL][row][column % PANEL]
+    }
+}
+
+/// Makes columns of the factor of a strip, of which all later columns' products were taken out.
+fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
+    let (above, own) = strip.split_at_mut(strip.len() - PANEL);
+    for column in (0..PANEL).rev() {
+        let pivot = match diagonal[column] {
+            positive if positive > 0.0 => own[column][column].max(positive * LEAST_PIVOT).sqrt(),
+            _ => 1.0, // all else in such a column is zero, too
+        };
+        if !(pivot.is_finite() && own[column][column].is_finite()) {
             return None;
         }
-        own[column] = pivot;
-        for row in above.chunks_exact_mut(size) {
-            row[column] = (row[column] - dot(&row[column + 1..], &own[column + 1..])) / pivot;
+        own[column][column] = pivot;
+        let of_column: Lanes = std::array::from_fn(|row| if row < column { own[row][column] / pivot } else { 0.0 });
+        for (row, &number) in of_column.iter().enumerate().take(column) {
+            own[row][column] = number;
+            for lane in 0..column {
+                own[row][lane] -= number * of_column[lane];
+            }
+        }
+    }
+    // Column by column, what each row's last number leaves of those before it.
+    let columns: [Lanes; PANEL] = std::array::from_fn(|column| {
+        std::array::from_fn(|row| if row < column { own[row][column] } else { 0.0 })
+    });
+    let pivots: Lanes = std::array::from_fn(|column| own[column][column]);
+    for row in above {
+        for column in (0..PANEL).rev() {
+            let number = row[column] / pivots[column];
+            for lane in 0..PANEL {
+                row[lane] -= number * columns[column][lane];
+            }
+            row[column] = number;
         }
     }
     Some(())
 }
 
-/// What a row above has in `columns`, whose own rows are `pivots`.
-fn take_out(row: &mut [f64], pivots: &[f64], columns: Range<usize>, size: usize) {
-    let (row, later) = row.split_at_mut(columns.end);
-    let groups = row[columns.clone()].chunks_mut(ROWS).zip(pivots.chunks(ROWS * size));
-    for (numbers, pivots) in groups {
-        let pivot = |index: usize| &pivots[index * size..][columns.end..size];
-        if let Some(numbers) = numbers.as_chunks_mut::<ROWS>().0.first_mut() {
-            let products: [f64; ROWS] = dots(later, std::array::from_fn(pivot));
-            *numbers = std::array::from_fn(|index| numbers[index] - products[index]);
-        } else {
-            for (index, number) in numbers.iter_mut().enumerate() {
-                *number -= dot(later, pivot(index));
-            }
-        }
-    }
-    for (column, pivot) in columns.clone().zip(pivots.chunks_exact(size)).rev() {
-        let product = dot(&row[column + 1..], &pivot[column + 1..columns.end]);
-        row[column] = (row[column] - product) / pivot[column];
-    }
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let [dot] = dots(a, [b]);
-    dot
-}
-
-/// The products of `a` with some rows of as many numbers.
-fn dots<const ROWS: usize>(a: &[f64], rows: [&[f64]; ROWS]) -> [f64; ROWS] {
-    let (chunks, rest) = a.as_chunks::<LANES>();
-    let whole = rows.map(|row| &row.as_chunks::<LANES>().0[..chunks.len()]);
-    let mut sums = [[0.0; LANES]; ROWS];
-    for (index, chunk) in chunks.iter().enumerate() {
-        for (sums, row) in sums.iter_mut().zip(&whole) {
-            for lane in 0..LANES {
-                sums[lane] += chunk[lane] * row[index][lane];
-            }
-        }
-    }
-    std::array::from_fn(|index| {
-        let [a, b, c, d] = sums[index];
-        let last = rest.iter().zip(&rows[index][chunks.len() * LANES..]);
-        ((a + c) + (b + d)) + last.map(|(a, b)| a * b).sum::<f64>()
-    })
+/// Takes the products of a later, finished strip out of `strip`.
+fn take_out(kernels: Kernels, strip: &mut [Lanes], finished: &[Lanes]) {
+    let rows = strip.len();
+    let own = &finished[rows - PANEL..][..PANEL];
+    let turned: [Lanes; PANEL] = std::array::from_fn(|k| std::array::from_fn(|lane| -own[lane][k]));
+    let others = finished[..rows].as_flattened();
+    kernels.add_product(turned.as_flattened(), PANEL, others, rows, strip.as_flattened_mut());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A symmetric positive definite matrix with condition numbers like those of activations.
-    fn matrix(size: usize) -> Vec<f64> {
-        let factor = |row: usize, column: usize| ((row * 7 + column * 13) % 11) as f64 - 5.0;
-        let mut h = vec![0.0; size * size];
-        for row in 0..size {
-            for column in 0..size {
-                h[row * size + column] = (0..size).map(|k| factor(row, k) * factor(column, k)).sum();
-            }
-            h[row * size + row] += 0.5;
+    /// A symmetric positive definite matrix.
+    fn matrix(size: usize) -> impl Fn(usize, usize) -> f32 {
+        let factor = |row: usize, column: usize| ((row * 7 + column * 13) % 11) as f32 - 5.0;
+        move |row, column| {
+            let product: f32 = (0..size).map(|k| factor(row, k) * factor(column, k)).sum();
+            product + if row == column { 10.0 } else { 0.0 }
         }
-        h
     }
 
     #[test]
     fn the_factor_times_itself_is_the_matrix() {
-        for size in [1, 2, 5, 31, 32, 35, 64, 133] {
-            let h = matrix(size);
-            let v = upper_factor(h.clone(), size).unwrap();
-            for row in 0..size {
-                assert!(v[row * size + row] > 0.0);
-                for column in row..size {
-                    let product: f64 = (column..size).map(|k| v[row * size + k] * v[column * size + k]).sum();
-                    let difference = (product - h[row * size + column]).abs();
-                    assert!(difference < 1e-9 * h[0], "{size} [{row}, {column}]: {product}");
+        for kernels in Kernels::available() {
+            for size in [16, 32, 80, 144] {
+                let h = matrix(size);
+                let v = Factor::new(kernels, size, &h).unwrap();
+                for row in 0..size {
+                    assert!(v.at(row, row) > 0.0);
+                    for column in row..size {
+                        let product: f32 = (column..size).map(|k| v.at(row, k) * v.at(column, k)).sum();
+                        let difference = (product - h(row, column)).abs();
+                        assert!(difference < 1e-5 * h(0, 0), "{size} [{row}, {column}]: {product}");
+                    }
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_not_positive_definite_has_none() {
-        for h in [vec![0.0], vec![1.0, 2.0, 2.0, 1.0], vec![f64::NAN], vec![f64::INFINITY]] {
-            let size = h.len().isqrt();
-            assert!(upper_factor(h, size).is_none());
+    fn every_set_finds_the_same_factor() {
+        let bits = |kernels| {
+            let v = Factor::new(kernels, 144, matrix(144)).unwrap();
+            v.strips.concat().as_flattened().iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        let all = Kernels::available();
+        let expected = bits(all[0]);
+        assert!(all.into_iter().all(|kernels| bits(kernels) == expected));
+    }
+
+    #[test]
+    fn what_is_nearly_singular_has_a_factor() {
+        let kernels = Kernels::detect();
+        let v = Factor::new(kernels, 32, |row, column| (row.max(column) < 20).into()).unwrap();
+        for row in 0..32 {
+            assert!((0.0..=1.0).contains(&v.at(row, row)) && v.at(row, row) > 0.0, "{row}: {}", v.at(row, row));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_has_none() {
+        for number in [f32::NAN, f32::INFINITY] {
+            assert!(Factor::new(Kernels::detect(), 16, |_, _| number).is_none());
         }
     }
 }

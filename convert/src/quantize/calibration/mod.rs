@@ -75,7 +75,7 @@ struct Recipe {
     /// What part of their mean is added to the moments' diagonal.
     ridge: f32,
     /// The same where early columns' errors are made up for, beside the mean over first tokens.
-    damping: f64,
+    damping: f32,
     sweeps: usize,
 }
 
