@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use smol_tests::common::{Blob, Checkpoint, TensorDtype};
 use smolrun::format::Kind;
 use smolrun::{
-    CancelToken, Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session, SessionOptions,
+    Activations, CancelToken, Error, FinishReason, GenerateOptions, Model, Overflow, Sampling, Session,
+    SessionOptions,
 };
 
 fn model(context: usize) -> Model {
@@ -64,7 +65,7 @@ fn who_looks_on_sees_what_every_matrix_is_multiplied_with() {
     let (mut seen, mut row) = (Vec::new(), 0);
     let mut session = session(&model, 3);
     session
-        .feed_observed(&tokens, |inputs| {
+        .feed_observed(&tokens, 0..2, &mut Vec::new(), |inputs| {
             seen.push((inputs.kind, inputs.layer));
             let features = match inputs.kind {
                 Kind::OProj => 32,
@@ -86,9 +87,40 @@ fn who_looks_on_sees_what_every_matrix_is_multiplied_with() {
             }
         })
         .unwrap();
-    assert_eq!((row, session.position()), (300, 300));
+    assert_eq!((row, session.position()), (300, 0));
     assert_eq!(seen, [one_pass.clone(), one_pass].concat());
-    assert!(matches!(session.feed_observed(&[], |_| {}), Err(Error::Argument { name: "tokens", .. })));
+    for (tokens, layers, mut stream, name) in [
+        (&[][..], 0..2, Vec::new(), "tokens"),
+        (&tokens, 0..3, Vec::new(), "layers"),
+        (&tokens, 1..2, vec![0.0; 32 * 299], "stream"),
+    ] {
+        let error = session.feed_observed(tokens, layers, &mut stream, |_| {}).unwrap_err();
+        assert!(matches!(error, Error::Argument { name: found, .. } if found == name), "{error}");
+    }
+}
+
+#[test]
+fn layers_go_on_where_those_before_them_stopped() {
+    let (model, tokens) = (model(512), tokens());
+    let mut session = session(&model, 2);
+    let mut observe = |layers, stream: &mut _| {
+        let mut seen = Vec::new();
+        let see = |inputs: Activations<'_>| seen.push((inputs.kind, inputs.layer, bits(inputs.panels)));
+        session.feed_observed(&tokens, layers, stream, see).unwrap();
+        seen
+    };
+    let whole = observe(0..2, &mut Vec::new());
+    let mut stream = Vec::new();
+    let parts = [0..1, 1..2].map(|layers| observe(layers, &mut stream)).concat();
+    let output_matrix = observe(2..2, &mut stream);
+    for layer in [Some(0), Some(1), None] {
+        let of = |seen: &[(Kind, Option<usize>, Vec<u32>)]| {
+            seen.iter().filter(|(_, of, _)| *of == layer).cloned().collect::<Vec<_>>()
+        };
+        assert!(!of(&whole).is_empty());
+        assert_eq!(of(&parts), of(&whole), "{layer:?}");
+        assert!(layer.is_some() || output_matrix == of(&whole));
+    }
 }
 
 #[test]

@@ -79,6 +79,16 @@ impl Rounding {
         }
     }
 
+    /// Of products with quantized weights, whose activations get 8 bits: the same on every processor, fast on most.
+    pub(crate) fn to_8_bits() -> Rounding {
+        Rounding { bf16: None, quantized: Some(FastUnit::Int8), tiles: Buffer::default() }
+    }
+
+    /// Whether activations for quantized weights get 8 bits.
+    pub(crate) fn is_to_8_bits(&self) -> bool {
+        matches!(self.quantized, Some(FastUnit::Int8))
+    }
+
     /// What multiplies such weights with activations that are rounded for it, if anything does.
     pub(crate) fn unit_for(&self, weights: Elements<'_>) -> Option<FastUnit> {
         match weights {

@@ -1,7 +1,7 @@
 //! What becomes of activations before a product: nothing, or what the matrix's dtype asks for.
 
 use super::context::{ExecContext, QuantizedActivations};
-use super::fast;
+use super::fast::{self, Rounding};
 use super::pool::Pool;
 use crate::error::Result;
 use crate::format::Config;
@@ -38,8 +38,10 @@ impl ExecContext {
         if let Some(rounding) = &mut self.rounding {
             rounding.resize(widest, rows)?;
         }
+        let takes_tiles = !self.rounding.as_ref().is_some_and(Rounding::is_to_8_bits);
+        let fewest = if takes_tiles { self.kernels.fewest_tile_rows() } else { usize::MAX };
         match &mut self.quantized {
-            Some(quantized) => quantized.resize(self.kernels.fewest_tile_rows(), widest, rows),
+            Some(quantized) => quantized.resize(fewest, widest, rows),
             None => Ok(()),
         }
     }
@@ -87,7 +89,7 @@ impl QuantizedActivations {
         self.blocks.resize(activation_blocks(inputs, rows.min(fewest - 1)))
     }
 
-    /// Quantizes the activations `x` to so many bits, or to twelve in tiles where the set takes them.
+    /// Quantizes the activations `x` to so many bits; to twelve in tiles where the set takes them.
     fn quantize(
         &mut self,
         kernels: Kernels,
@@ -97,7 +99,7 @@ impl QuantizedActivations {
         bits: ActivationBits,
         tasks: usize,
     ) -> Form<'_> {
-        if rows >= kernels.fewest_tile_rows() {
+        if bits == ActivationBits::Twelve && rows >= kernels.fewest_tile_rows() {
             let to = &mut self.tiles[..activation_tiles(inputs, rows)];
             pool.split(to, activation_tiles(inputs, 1), tasks, |first, to| {
                 kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::cancel::CancelToken;
@@ -184,11 +185,25 @@ impl Session {
         self.engine.feed_all(&mut self.sequence, tokens, &mut each)
     }
 
-    /// Appends `tokens` and shows `see` what every matrix is multiplied with, in the order of the products, for at most
-    /// 256 tokens at a time. It serves whoever studies or quantizes a model.
+    /// Runs `tokens` through some of the model's layers, in passes of at most 256 tokens, and shows `see` what their matrices
+    /// are multiplied with, in the order of the products; after the last layer, the output matrix's inputs, too. What the
+    /// sequence had is forgotten, and so are the tokens.
+    ///
+    /// `stream` is the residual stream that the layers before left, and becomes what these leave: of each pass
+    /// `[hidden_size/16, rounded up][tokens][16]`. With the first layer it is begun.
+    ///
+    /// In passes of 32 tokens or more, what quantized matrices are multiplied with gets 8 bits, on every processor. An error
+    /// if there are no such layers, or the stream is not one of so many tokens. It serves whoever studies or quantizes a
+    /// model.
     #[doc(hidden)] // the converter's
-    pub fn feed_observed(&mut self, tokens: &[u32], mut see: impl FnMut(Activations<'_>)) -> Result<()> {
-        self.engine.feed_observed(&mut self.sequence, tokens, &mut see)
+    pub fn feed_observed(
+        &mut self,
+        tokens: &[u32],
+        layers: Range<usize>,
+        stream: &mut Vec<f32>,
+        mut see: impl FnMut(Activations<'_>),
+    ) -> Result<()> {
+        self.engine.feed_observed(&mut self.sequence, tokens, layers, stream, &mut see)
     }
 
     /// Appends `tokens` and calls `each` for every token with its index and its last hidden state, `[hidden_size]`.

@@ -170,7 +170,7 @@ impl Engine {
     ///
     /// After an error no sequence has changed. Where it names an entry, the others can still make a pass.
     pub fn pass(&mut self, batch: &mut [Rows<'_>]) -> std::result::Result<(), PassError> {
-        self.pass_observed(batch, &mut |_| {})?;
+        self.pass_without_logits(batch)?;
         let asking = self.asked.iter().flatten().count();
         if asking > 0 {
             let rows = batch.iter().map(|entry| entry.tokens.len()).sum();
@@ -202,28 +202,41 @@ impl Engine {
         (&mut self.exec.pool, PassLogits { asked: &self.asked, logits: &self.scratch.logits, vocab_size })
     }
 
-    /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`, and shows `see` what each
-    /// layer's matrices are multiplied with.
-    fn pass_observed(
-        &mut self,
-        batch: &mut [Rows<'_>],
-        see: &mut Observer,
-    ) -> std::result::Result<(), PassError> {
+    /// As [`Engine::pass`], without logits: leaves the residual stream of all rows in `x`.
+    fn pass_without_logits(&mut self, batch: &mut [Rows<'_>]) -> std::result::Result<(), PassError> {
+        let rows = self.begin(batch)?;
+        self.embed(batch, rows);
+        self.run_layers(0..self.model.config().num_hidden_layers, batch, rows, &mut |_| {});
+        self.end(batch, rows);
+        Ok(())
+    }
+
+    /// Makes all ready for a pass, and returns its number of rows. Nothing can fail after it.
+    fn begin(&mut self, batch: &mut [Rows<'_>]) -> std::result::Result<usize, PassError> {
         self.asked.clear();
         let rows = self.check(batch)?;
         self.reserve(batch, rows)?;
         self.slide(batch);
-        let Engine { model, exec, rope, tiles, scratch: s, asked, .. } = self;
-        let config = model.config();
         let positions = |entry: &Rows<'_>| {
             let first = entry.sequence.position();
             first..first + entry.tokens.len()
         };
-        rope.set(model.rope_inv_freq(), batch.iter().flat_map(positions));
+        self.rope.set(self.model.rope_inv_freq(), batch.iter().flat_map(positions));
+        Ok(rows)
+    }
+
+    /// Begins the residual stream.
+    fn embed(&mut self, batch: &[Rows<'_>], rows: usize) {
         for (row, &token) in batch.iter().flat_map(|entry| entry.tokens).enumerate() {
-            model.embed(token as usize, &mut s.x, rows, row);
+            self.model.embed(token as usize, &mut self.scratch.x, rows, row);
         }
-        for layer in 0..config.num_hidden_layers {
+    }
+
+    /// Takes the residual stream through some layers, and shows `see` what each one's matrices are multiplied with.
+    fn run_layers(&mut self, layers: Range<usize>, batch: &mut [Rows<'_>], rows: usize, see: &mut Observer) {
+        let Engine { model, exec, rope, tiles, scratch: s, .. } = self;
+        let config = model.config();
+        for layer in layers {
             let weights = model.layer(layer);
             let eps = config.rms_norm_eps;
             let mut see = |kind, panels: &[f32]| see(Activations { kind, layer: Some(layer), rows, panels });
@@ -242,13 +255,16 @@ impl Engine {
             see(Kind::DownProj, &s.hidden);
             exec.project_add(weights.down_proj, weights.down_bias, &s.hidden, rows, &mut s.x, &mut s.workers);
         }
+    }
+
+    /// Appends what was passed.
+    fn end(&mut self, batch: &mut [Rows<'_>], rows: usize) {
         let mut asking = 0;
         for entry in batch {
-            entry.sequence.append(entry.tokens, exec.rounds(rows));
-            asked.push(entry.wants_logits.then_some(asking));
+            entry.sequence.append(entry.tokens, self.exec.rounds(rows));
+            self.asked.push(entry.wants_logits.then_some(asking));
             asking += usize::from(entry.wants_logits);
         }
-        Ok(())
     }
 
     /// The number of rows; an error if there can be no such pass.
@@ -366,19 +382,51 @@ impl Engine {
         })
     }
 
-    /// Appends `tokens` and shows `see` what every matrix is multiplied with.
+    /// As [`Session::feed_observed`](crate::Session::feed_observed).
     pub(crate) fn feed_observed(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
+        layers: Range<usize>,
+        stream: &mut Vec<f32>,
         see: &mut Observer,
     ) -> Result<()> {
-        self.in_passes(sequence, tokens, |engine, sequence, now| {
+        let config = self.model.config();
+        let (width, last) = (padded(config.hidden_size), config.num_hidden_layers);
+        let (is_first, is_last) = (layers.start == 0, layers.end == last);
+        if layers.start > layers.end || layers.end > last {
+            let (expected, found) = (format!("layers up to {last}"), format!("{layers:?}"));
+            return Err(Error::Argument { name: "layers", expected, found });
+        }
+        if is_first {
+            stream.clear();
+            stream.resize(width * tokens.len(), 0.0);
+        } else if stream.len() != width * tokens.len() {
+            let (expected, found) = (format!("{width} numbers a token"), stream.len().to_string());
+            return Err(Error::Argument { name: "stream", expected, found });
+        }
+        sequence.truncate(0);
+        let rounding = self.exec.rounding.replace(Rounding::to_8_bits());
+        let done = self.in_passes(sequence, tokens, |engine, sequence, now| {
             let rows = now.len();
-            engine.pass_observed(&mut [Rows { sequence, tokens: &tokens[now], wants_logits: false }], see)?;
-            see(Activations { kind: Kind::LmHead, layer: None, rows, panels: engine.last_hidden() });
+            let stream = &mut stream[now.start * width..now.end * width];
+            let batch = &mut [Rows { sequence, tokens: &tokens[now], wants_logits: false }];
+            engine.begin(batch)?;
+            match is_first {
+                true => engine.embed(batch, rows),
+                false => engine.scratch.x.copy_from_slice(stream),
+            }
+            engine.run_layers(layers.clone(), batch, rows, see);
+            engine.end(batch, rows);
+            stream.copy_from_slice(&engine.scratch.x);
+            if is_last {
+                see(Activations { kind: Kind::LmHead, layer: None, rows, panels: engine.last_hidden() });
+            }
             Ok(())
-        })
+        });
+        self.exec.rounding = rounding;
+        sequence.truncate(0);
+        done
     }
 
     /// Appends `tokens` and calls `each` with every one's index and last hidden state, `[hidden_size]`.

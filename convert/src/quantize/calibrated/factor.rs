@@ -72,7 +72,8 @@ fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
             return None;
         }
         own[column][column] = pivot;
-        let of_column: Lanes = std::array::from_fn(|row| if row < column { own[row][column] / pivot } else { 0.0 });
+        let of_column: Lanes =
+            std::array::from_fn(|row| if row < column { own[row][column] / pivot } else { 0.0 });
         for (row, &number) in of_column.iter().enumerate().take(column) {
             own[row][column] = number;
             for lane in 0..column {
@@ -153,7 +154,11 @@ mod tests {
         let kernels = Kernels::detect();
         let v = Factor::new(kernels, 32, |row, column| (row.max(column) < 20).into()).unwrap();
         for row in 0..32 {
-            assert!((0.0..=1.0).contains(&v.at(row, row)) && v.at(row, row) > 0.0, "{row}: {}", v.at(row, row));
+            assert!(
+                (0.0..=1.0).contains(&v.at(row, row)) && v.at(row, row) > 0.0,
+                "{row}: {}",
+                v.at(row, row)
+            );
         }
     }
 

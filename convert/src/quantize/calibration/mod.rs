@@ -21,8 +21,7 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::source::Source;
 
-/// Bytes of sums that may be in memory at once: where those of all layers are more, the text is run through the model
-/// several times.
+/// Bytes of sums that may be in memory at once: where those of all layers are more, some layers follow others.
 const MEMORY: u64 = 1 << 30;
 
 /// Columns whose moments may still be factored: 4 GB of numbers.
@@ -44,15 +43,19 @@ pub fn quantize(
     let samples = Samples::new(model, &text.text).map_err(&failed)?;
     let matrices = bindings.chunk_by(|one, other| (one.kind, one.layer) == (other.kind, other.layer));
     let targets = matrices.filter_map(|bindings| Target::new(bindings, model).transpose());
-    let targets: Vec<Target> = targets.collect::<Result<_>>()?;
+    let mut targets: Vec<Target> = targets.collect::<Result<_>>()?;
+    targets.sort_by_key(Target::after_layers); // stable
     let mut session =
         Session::new(model, SessionOptions::default().cancel(progress.cancel_token())).map_err(&failed)?;
     let kernels = session.kernels();
+    let mut streams = Streams::new(&samples);
     for targets in groups(&targets) {
-        let sums = observe(&mut session, &samples, targets, progress).map_err(&failed)?;
+        let observed = streams.observe(&mut session, targets, progress).map_err(&failed)?;
         progress.start("quantizing", targets.iter().map(Target::bytes).sum());
-        for (target, observed) in targets.iter().zip(sums) {
-            target.quantize(source, &observed, kernels, progress, &mut keep)?;
+        for (targets, observed) in by_inputs(targets).zip(observed) {
+            for target in targets {
+                target.quantize(source, &observed, kernels, progress, &mut keep)?;
+            }
         }
     }
     Ok(())
@@ -65,6 +68,8 @@ struct Target<'a> {
     columns: usize,
     /// Whose inputs the model shows.
     product: (Kind, Option<usize>),
+    /// How many layers the model has.
+    all_layers: usize,
     recipe: Recipe,
 }
 
@@ -110,7 +115,19 @@ impl<'a> Target<'a> {
             return Err(Error::tensor(&binding.tensors[0].tensor.name, problem));
         }
         let layer = if product == Kind::LmHead { None } else { binding.layer.map(|layer| layer as usize) };
-        Ok(Some(Target { choices, columns, product: (product, layer), recipe: Recipe::of(product) }))
+        let all_layers = model.config().num_hidden_layers;
+        Ok(Some(Target {
+            choices,
+            columns,
+            product: (product, layer),
+            all_layers,
+            recipe: Recipe::of(product),
+        }))
+    }
+
+    /// How many layers show its inputs.
+    fn after_layers(&self) -> usize {
+        self.product.1.map_or(self.all_layers, |layer| layer + 1)
     }
 
     fn bytes(&self) -> u64 {
@@ -146,18 +163,26 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Consecutive matrices whose sums fit the memory together, one at least.
+/// Those that have the same inputs, as the parts of an output matrix have.
+fn by_inputs<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Target<'a>]> {
+    targets.chunk_by(|one, other| one.product == other.product)
+}
+
+/// The matrices of consecutive layers whose sums fit the memory together, of one layer at least.
 fn groups<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Target<'a>]> {
-    let mut rest = targets;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = rest.iter().take_while(|target| {
-            bytes += Sums::bytes(target.columns);
-            bytes <= MEMORY
-        });
-        let (group, later) = rest.split_at(fits.count().max(1).min(rest.len()));
-        rest = later;
-        (!group.is_empty()).then_some(group)
+    let mut bytes = 0;
+    targets.chunk_by(move |one, other| {
+        if bytes == 0 {
+            bytes = Sums::bytes(one.columns);
+        }
+        if one.product != other.product {
+            bytes += Sums::bytes(other.columns);
+        }
+        let fits = bytes <= MEMORY || one.after_layers() == other.after_layers();
+        if !fits {
+            bytes = 0;
+        }
+        fits
     })
 }
 
@@ -180,43 +205,61 @@ impl Observed {
     }
 }
 
-/// Runs the samples through the model, and sums up what the inputs of `targets` are.
-fn observe(
-    session: &mut Session,
-    samples: &Samples,
-    targets: &[Target],
-    progress: &Progress,
-) -> smolrun::Result<Vec<Observed>> {
-    progress.start_tokens("calibrating", samples.tokens() as u64);
-    // The parts of an output matrix have the same inputs.
-    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-    for (place, target) in targets.iter().enumerate() {
-        places.entry(target.product).or_default().push(place);
+/// The samples on their way through the model, which goes on where it was for the matrices before.
+struct Streams<'a> {
+    samples: &'a Samples,
+    /// Layers that all samples are through.
+    layers: usize,
+    /// The residual stream of each window, then of each first token: see [`Session::feed_observed`].
+    of_samples: Vec<Vec<f32>>,
+}
+
+impl<'a> Streams<'a> {
+    fn new(samples: &'a Samples) -> Streams<'a> {
+        let count = samples.windows.len() + samples.firsts.len();
+        Streams { samples, layers: 0, of_samples: vec![Vec::new(); count] }
     }
-    let mut observed: Vec<Observed> =
-        targets.iter().map(|target| Observed { sums: Sums::new(target.columns), mean: 0.0 }).collect();
-    let kernels = session.kernels();
-    let tokens: usize = samples.windows.iter().map(Vec::len).sum();
-    let mut run = |tokens: &[u32], add: &mut dyn FnMut(usize, &Activations<'_>)| {
-        session.truncate(0);
-        session.feed_observed(tokens, |inputs| {
-            for &place in places.get(&(inputs.kind, inputs.layer)).into_iter().flatten() {
-                add(place, &inputs);
-            }
-        })?;
-        Ok::<(), smolrun::Error>(progress.add(tokens.len() as u64)?)
-    };
-    for window in &samples.windows {
-        run(window, &mut |place, inputs| observed[place].sums.add(kernels, inputs, 1.0 / tokens as f32))?;
+
+    /// Takes the samples through the layers of `targets`, and sums up what the inputs of these are, those [`by_inputs`] once.
+    fn observe(
+        &mut self,
+        session: &mut Session,
+        targets: &[Target],
+        progress: &Progress,
+    ) -> smolrun::Result<Vec<Observed>> {
+        let Streams { samples, layers, of_samples } = self;
+        let ahead = *layers..targets.last().map_or(*layers, Target::after_layers);
+        *layers = ahead.end;
+        progress.start_tokens("calibrating", samples.tokens() as u64);
+        let products: Vec<&Target> = by_inputs(targets).filter_map(|targets| targets.first()).collect();
+        let places: HashMap<_, usize> =
+            (0..).zip(&products).map(|(place, target)| (target.product, place)).collect();
+        let mut observed: Vec<Observed> =
+            products.iter().map(|target| Observed { sums: Sums::new(target.columns), mean: 0.0 }).collect();
+        let kernels = session.kernels();
+        let tokens: usize = samples.windows.iter().map(Vec::len).sum();
+        let (of_windows, of_firsts) = of_samples.split_at_mut(samples.windows.len());
+        let mut run = |tokens: &[u32], stream: &mut _, add: &mut dyn FnMut(usize, &Activations<'_>)| {
+            session.feed_observed(tokens, ahead.clone(), stream, |inputs| {
+                if let Some(&place) = places.get(&(inputs.kind, inputs.layer)) {
+                    add(place, &inputs);
+                }
+            })?;
+            Ok::<(), smolrun::Error>(progress.add(tokens.len() as u64)?)
+        };
+        for (window, stream) in samples.windows.iter().zip(of_windows) {
+            let weight = 1.0 / tokens as f32;
+            run(window, stream, &mut |place, inputs| observed[place].sums.add(kernels, inputs, weight))?;
+        }
+        observed.iter_mut().for_each(|observed| observed.mean = observed.sums.mean());
+        for (&(first, share), stream) in samples.firsts.iter().zip(of_firsts) {
+            run(&[first], stream, &mut |place, inputs| {
+                let weight = products[place].recipe.firsts * share;
+                if weight > 0.0 {
+                    observed[place].sums.add(kernels, inputs, weight);
+                }
+            })?;
+        }
+        Ok(observed)
     }
-    observed.iter_mut().for_each(|observed| observed.mean = observed.sums.mean());
-    for &(first, share) in &samples.firsts {
-        run(&[first], &mut |place, inputs| {
-            let weight = targets[place].recipe.firsts * share;
-            if weight > 0.0 {
-                observed[place].sums.add(kernels, inputs, weight);
-            }
-        })?;
-    }
-    Ok(observed)
 }
