@@ -91,6 +91,8 @@ pub use self::error::{Error, Result};
 pub use self::generate::{
     FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
 };
+#[doc(hidden)] // the converter's
+pub use self::kernels::Features;
 pub use self::kernels::Kernels;
 #[doc(hidden)] // for `smolrun bench`
 pub use self::machine::Machine;

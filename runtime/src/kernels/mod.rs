@@ -20,6 +20,7 @@
 )]
 
 mod bf16_unit;
+mod features;
 mod half;
 mod isa;
 mod multiply_add;
@@ -32,6 +33,7 @@ mod tests;
 mod tiles;
 
 pub(crate) use self::bf16_unit::{Bf16Unit, FastUnit};
+pub use self::features::Features;
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
@@ -43,7 +45,7 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
     Add, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks, QuantizeTiles,
-    RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};

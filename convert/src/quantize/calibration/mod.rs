@@ -8,7 +8,7 @@ mod sums;
 
 use std::collections::HashMap;
 
-use smolrun::format::Kind;
+use smolrun::format::{Kind, PANEL};
 use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use self::samples::Samples;
@@ -20,9 +20,6 @@ use crate::checkpoint::binding::Binding;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::source::Source;
-
-/// Bytes of sums that may be in memory at once: where those of all layers are more, some layers follow others.
-const MEMORY: u64 = 1 << 30;
 
 /// Columns whose moments may still be factored: 4 GB of numbers.
 const MOST_COLUMNS: usize = 16_384;
@@ -49,9 +46,9 @@ pub fn quantize(
         Session::new(model, SessionOptions::default().cancel(progress.cancel_token())).map_err(&failed)?;
     let kernels = session.kernels();
     let mut streams = Streams::new(&samples);
-    for targets in groups(&targets) {
+    progress.start("quantizing", targets.iter().map(Target::bytes).sum());
+    for targets in targets.chunk_by(|one, other| one.after_layers() == other.after_layers()) {
         let observed = streams.observe(&mut session, targets, progress).map_err(&failed)?;
-        progress.start("quantizing", targets.iter().map(Target::bytes).sum());
         for (targets, observed) in by_inputs(targets).zip(observed) {
             for target in targets {
                 target.quantize(source, &observed, kernels, progress, &mut keep)?;
@@ -148,7 +145,9 @@ impl<'a> Target<'a> {
             let quantizer = Quantizer::new(codes.clone(), *columns, None);
             calibrated = quantizer.and_then(|quantizer| match calibrated.take() {
                 Some(calibrated) => Some(calibrated.with(quantizer)),
-                None => Calibrated::new(quantizer, &observed.moments(recipe), recipe.sweeps, kernels),
+                None => {
+                    Calibrated::new(quantizer, &observed.moments(*columns, recipe), recipe.sweeps, kernels)
+                }
             });
             let calibrated = calibrated.as_ref().ok_or_else(|| {
                 let problem =
@@ -168,34 +167,17 @@ fn by_inputs<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Tar
     targets.chunk_by(|one, other| one.product == other.product)
 }
 
-/// The matrices of consecutive layers whose sums fit the memory together, of one layer at least.
-fn groups<'t, 'a>(targets: &'t [Target<'a>]) -> impl Iterator<Item = &'t [Target<'a>]> {
-    let mut bytes = 0;
-    targets.chunk_by(move |one, other| {
-        if bytes == 0 {
-            bytes = Sums::bytes(one.columns);
-        }
-        if one.product != other.product {
-            bytes += Sums::bytes(other.columns);
-        }
-        let fits = bytes <= MEMORY || one.after_layers() == other.after_layers();
-        if !fits {
-            bytes = 0;
-        }
-        fits
-    })
-}
-
-/// A matrix's inputs.
+/// What a matrix's inputs are.
 struct Observed {
     sums: Sums,
-    /// The mean of the diagonal without first tokens.
+    /// Those of single first tokens, `[features/16, rounded up][tokens][16]`, each times the square root of its weight.
+    firsts: Vec<f32>,
+    /// The mean of the sums' diagonal without these.
     mean: f64,
 }
 
 impl Observed {
-    fn moments(&self, recipe: &Recipe) -> Moments {
-        let columns = self.sums.features();
+    fn moments(&self, columns: usize, recipe: &Recipe) -> Moments {
         let mut numbers = self.sums.times(1.0 / self.mean);
         for column in 0..columns {
             numbers[column * columns + column] += recipe.ridge;
@@ -205,10 +187,10 @@ impl Observed {
     }
 }
 
-/// The samples on their way through the model, which goes on where it was for the matrices before.
+/// The samples on their way through the model.
 struct Streams<'a> {
     samples: &'a Samples,
-    /// Layers that all samples are through.
+    /// Layers that they are through.
     layers: usize,
     /// The residual stream of each window, then of each first token: see [`Session::feed_observed`].
     of_samples: Vec<Vec<f32>>,
@@ -230,35 +212,43 @@ impl<'a> Streams<'a> {
         let Streams { samples, layers, of_samples } = self;
         let ahead = *layers..targets.last().map_or(*layers, Target::after_layers);
         *layers = ahead.end;
-        progress.start_tokens("calibrating", samples.tokens() as u64);
         let products: Vec<&Target> = by_inputs(targets).filter_map(|targets| targets.first()).collect();
         let places: HashMap<_, usize> =
             (0..).zip(&products).map(|(place, target)| (target.product, place)).collect();
-        let mut observed: Vec<Observed> =
-            products.iter().map(|target| Observed { sums: Sums::new(target.columns), mean: 0.0 }).collect();
         let kernels = session.kernels();
-        let tokens: usize = samples.windows.iter().map(Vec::len).sum();
+        let new = |target: &&Target| Observed {
+            sums: Sums::new(kernels, target.columns),
+            firsts: vec![0.0; target.columns.next_multiple_of(PANEL) * samples.firsts.len()],
+            mean: 0.0,
+        };
+        let mut observed: Vec<Observed> = products.iter().map(new).collect();
         let (of_windows, of_firsts) = of_samples.split_at_mut(samples.windows.len());
-        let mut run = |tokens: &[u32], stream: &mut _, add: &mut dyn FnMut(usize, &Activations<'_>)| {
+        let mut run = |tokens: &[u32], stream: &mut _, see: &mut dyn FnMut(usize, &Activations<'_>)| {
             session.feed_observed(tokens, ahead.clone(), stream, |inputs| {
                 if let Some(&place) = places.get(&(inputs.kind, inputs.layer)) {
-                    add(place, &inputs);
+                    see(place, &inputs);
                 }
             })?;
-            Ok::<(), smolrun::Error>(progress.add(tokens.len() as u64)?)
+            Ok::<(), smolrun::Error>(progress.add(0)?)
         };
         for (window, stream) in samples.windows.iter().zip(of_windows) {
-            let weight = 1.0 / tokens as f32;
-            run(window, stream, &mut |place, inputs| observed[place].sums.add(kernels, inputs, weight))?;
+            run(window, stream, &mut |place, inputs| observed[place].sums.add(inputs.panels, inputs.rows))?;
         }
-        observed.iter_mut().for_each(|observed| observed.mean = observed.sums.mean());
-        for (&(first, share), stream) in samples.firsts.iter().zip(of_firsts) {
+        let tokens = samples.tokens();
+        for (index, (&(first, share), stream)) in samples.firsts.iter().zip(of_firsts).enumerate() {
             run(&[first], stream, &mut |place, inputs| {
-                let weight = products[place].recipe.firsts * share;
-                if weight > 0.0 {
-                    observed[place].sums.add(kernels, inputs, weight);
-                }
+                let weight = (products[place].recipe.firsts * share * tokens as f32).sqrt();
+                let firsts = observed[place].firsts.as_chunks_mut::<PANEL>().0;
+                let panels =
+                    firsts.chunks_exact_mut(samples.firsts.len()).zip(inputs.panels.as_chunks::<PANEL>().0);
+                panels.for_each(|(firsts, panel)| firsts[index] = panel.map(|number| weight * number));
             })?;
+        }
+        for Observed { sums, firsts, mean } in &mut observed {
+            sums.finish();
+            *mean = sums.mean();
+            sums.add(firsts, samples.firsts.len());
+            sums.finish();
         }
         Ok(observed)
     }

@@ -47,9 +47,9 @@ impl Samples {
         spread(self.windows.len(), most).map(|index| self.windows[index].as_slice())
     }
 
-    /// How many there are.
+    /// Tokens of all windows.
     pub(super) fn tokens(&self) -> usize {
-        self.windows.iter().map(Vec::len).sum::<usize>() + self.firsts.len()
+        self.windows.iter().map(Vec::len).sum()
     }
 }
 

@@ -4,7 +4,7 @@ use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
 use crate::kernels::ops::{
-    Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, ScaleLanes, ScaleRows,
+    Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes, ScaleRows,
 };
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
@@ -78,6 +78,12 @@ impl RunOn<Scalar> for MultiplyAdds<'_> {
         for _ in 0..self.iterations {
             self.sums.iter_mut().for_each(|sum| *sum = 1e-3f32.mul_add(1e-3, *sum));
         }
+    }
+}
+
+impl RunOn<Scalar> for RoundFeatures<'_> {
+    fn run_on(self, _: Scalar) {
+        self.encode(ENCODING);
     }
 }
 
