@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The kernels of other processors: NEON under qemu's emulation, WebAssembly SIMD under Node. Their unit tests, and
 # the SHA-256 of logits, of 300 positions at a time and of single ones, which must be this processor's. NEON runs with
-# dot products and without, on a processor that has them and on one that has not. Then what compiles for other systems:
-# Windows, macOS, and 32 bits.
+# and without dot products and products of matrices (i8mm), on a processor that has both, one that has only the former,
+# and one that has neither. Then what compiles for other systems: Windows, macOS, and 32 bits.
 # usage: scripts/test_targets.sh
 #
 # Installs what it lacks: Rust targets by rustup; a linker, qemu-user and nodejs by apt.
@@ -40,25 +40,33 @@ same_logits() { # TARGET SET...: those that must give the same bits, the fastest
     done
 }
 
-same_fast_logits() { # TARGET: of the set with int8 and of the scalar one
+same_fast_logits() { # TARGET SETS: of as many sets with int8, with the scalar one
     local found
     found=$(cargo run --locked --profile gate --quiet --target "$1" -p smolrun --no-default-features \
         --example hash_logits -- "$(blob q4)" 1 40 40 fast | grep 'fast on int8')
     echo "$found"
-    [[ $(wc -l <<<"$found") == 2 && $(uniq <<<"$found" | wc -l) == 1 ]] || {
-        echo "scripts/test_targets.sh: $1: expected two sets of the same bits with --fast" >&2
+    [[ $(wc -l <<<"$found") == "$2" && $(uniq <<<"$found" | wc -l) == 1 ]] || {
+        echo "scripts/test_targets.sh: $1: expected $2 sets of the same bits with --fast" >&2
         return 1
     }
 }
 
+emulate() { # CPU: which Arm of qemu's programs run on
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -cpu $1 -L /usr/aarch64-linux-gnu"
+}
+
 neon() {
     step "neon"
+    emulate max
     unit_tests aarch64-unknown-linux-gnu
-    same_logits aarch64-unknown-linux-gnu neondotprod neon scalar
-    same_fast_logits aarch64-unknown-linux-gnu
-    step "neon on a processor without dot products"
+    same_logits aarch64-unknown-linux-gnu neoni8mm neondotprod neon scalar
+    same_fast_logits aarch64-unknown-linux-gnu 3
     local runs=('q4 1 20')
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -cpu cortex-a72 -L /usr/aarch64-linux-gnu'
+    step "neon on a processor with dot products only"
+    emulate neoverse-n1
+    same_logits aarch64-unknown-linux-gnu neondotprod neon scalar
+    step "neon on a processor without dot products"
+    emulate cortex-a72
     same_logits aarch64-unknown-linux-gnu neon scalar
 }
 
@@ -95,7 +103,6 @@ need node nodejs
 need_target aarch64-unknown-linux-gnu wasm32-wasip1 x86_64-pc-windows-gnu aarch64-apple-darwin i686-unknown-linux-gnu
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 # Node 20 has relaxed SIMD behind a flag, later ones have it without.
 relaxed=$(node --v8-options | grep -o -- '--experimental-wasm-relaxed-simd' | head -1 || true)
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $relaxed $PWD/scripts/run_wasi.mjs"

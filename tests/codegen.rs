@@ -29,8 +29,10 @@ const AVX_VNNI: &str = "4Avx2Kb1_E3run8compiled";
 const AVX512: &str = "6Avx512Kb0_E3run8compiled";
 const AVX512_VNNI: &str = "6Avx512Kb1_E3run8compiled";
 const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
-const NEON: &str = "4NeonKb0_E3run8compiled";
-const NEON_DOTPROD: &str = "4NeonKb1_E3run8compiled";
+// Two equal parameters: the second is a reference to the first, whose number depends on what is before it.
+const NEON: &str = "4NeonKb0_KB";
+const NEON_DOTPROD: &str = "4NeonKb1_Kb0_E3run8compiled";
+const NEON_I8MM: &str = "4NeonKb1_KB";
 
 const F32: &str = "6MatmulfE";
 const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
@@ -104,6 +106,13 @@ const ARM: Processor = Processor {
     },
 };
 
+/// Arm's products of matrices, apart from the dot products that the same function has for one row.
+const ARM_I8MM: Processor = Processor {
+    kernels: &[kernel(NEON_I8MM, QUANTIZED, "neoni8mm quantized", 1.8)],
+    integers: &["smmla"],
+    ..ARM
+};
+
 fn is_vector(operands: &str) -> bool {
     operands.rsplit([' ', '\t']).next().is_some_and(|register| {
         register.starts_with("%zmm") || register.starts_with("%ymm") || register.starts_with("%xmm")
@@ -144,7 +153,9 @@ fn x86_kernels_keep_their_sums_in_registers() {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "looks at optimized code")]
 fn arm_kernels_keep_their_sums_in_registers() {
-    check(&ARM, &arm_example());
+    let program = arm_example();
+    check(&ARM, &program);
+    check(&ARM_I8MM, &program);
 }
 
 fn check(processor: &Processor, program: &Path) {

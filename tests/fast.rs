@@ -68,7 +68,7 @@ fn has_amx() -> bool {
 /// The unit for quantized matrices that the set `name` has.
 fn quantized_unit_of(name: &str) -> Option<&'static str> {
     match name {
-        "scalar" | "avxvnni" | "avx512vnni" | "neondotprod" => Some("int8"),
+        "scalar" | "avxvnni" | "avx512vnni" | "neondotprod" | "neoni8mm" => Some("int8"),
         "avx512amx" => Some("amx"),
         _ => None,
     }

@@ -55,8 +55,8 @@ Exit codes:
 Environment:
   SMOLRUN_CACHE=DIRECTORY  Keeps converted models there [default: smolrun in XDG_CACHE_HOME or ~/.cache]
   HF_HOME, HF_ENDPOINT, HF_TOKEN  Mean what they do to Hugging Face's own tools
-  SMOLRUN_ISA=NAME         Forces an instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512amx, neon
-                           or neondotprod
+  SMOLRUN_ISA=NAME         Forces an instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512amx, neon,
+                           neondotprod or neoni8mm
   SMOLRUN_HISTORY=FILE     Keeps the lines of conversations in FILE; if empty, nowhere"
 )]
 pub(crate) struct Args {

@@ -299,8 +299,8 @@ typedef struct smolrun_session_options {
 smolrun_status smolrun_session_options_init(smolrun_session_options *options, size_t size);
 
 /* An empty sequence over `model`, with worker threads and memory of its own. `options` may be NULL. The environment
- * variable SMOLRUN_ISA forces an instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512amx, neon or
- * neondotprod. */
+ * variable SMOLRUN_ISA forces an instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512amx, neon,
+ * neondotprod or neoni8mm. */
 smolrun_status smolrun_session_new(const smolrun_model *model, const smolrun_session_options *options,
                                    smolrun_session **out);
 

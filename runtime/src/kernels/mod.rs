@@ -76,9 +76,11 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx512Amx(avx512_amx::Avx512Amx),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon<false>),
+    Neon(neon::Neon<false, false>),
     #[cfg(target_arch = "aarch64")]
-    NeonDotprod(neon::Neon<true>),
+    NeonDotprod(neon::Neon<true, false>),
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm(neon::Neon<true, true>),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     Simd128(simd128::Simd128),
 }
@@ -99,9 +101,11 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             avx512_amx::Avx512Amx::detect().map(Set::Avx512Amx),
             #[cfg(target_arch = "aarch64")]
-            neon::Neon::<false>::detect().map(Set::Neon),
+            neon::Neon::<false, false>::detect().map(Set::Neon),
             #[cfg(target_arch = "aarch64")]
-            neon::Neon::<true>::detect().map(Set::NeonDotprod),
+            neon::Neon::<true, false>::detect().map(Set::NeonDotprod),
+            #[cfg(target_arch = "aarch64")]
+            neon::Neon::<true, true>::detect().map(Set::NeonI8mm),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             simd128::Simd128::detect().map(Set::Simd128),
         ];
@@ -150,6 +154,8 @@ impl Kernels {
             Set::Neon(_) => "neon",
             #[cfg(target_arch = "aarch64")]
             Set::NeonDotprod(_) => "neondotprod",
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonI8mm(_) => "neoni8mm",
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(_) => "simd128",
         }
@@ -210,6 +216,10 @@ impl Kernels {
             Set::NeonDotprod(set) if O::INTEGERS => set.run(op),
             #[cfg(target_arch = "aarch64")]
             Set::NeonDotprod(set) => set.plain().run(op),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonI8mm(set) if O::INTEGERS => set.run(op),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonI8mm(set) => set.plain().run(op),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(set) => set.run(op),
         }
@@ -271,7 +281,7 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Set::AvxVnni(_) | Set::Avx512Vnni(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "aarch64")]
-            Set::NeonDotprod(_) => Some(FastUnit::Int8),
+            Set::NeonDotprod(_) | Set::NeonI8mm(_) => Some(FastUnit::Int8),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Amx(_) => self.bf16_units().pop().map(FastUnit::Bf16),
             #[allow(unreachable_patterns)] // some processors have no other set

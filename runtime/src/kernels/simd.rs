@@ -2,7 +2,7 @@
 
 use super::LANES;
 use super::half::{Bf16Pair, F16};
-use super::quantized::{ActivationBlock, Encoding, Group};
+use super::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 
 /// An operation with its operands, defined once for all instruction sets.
 ///
@@ -141,6 +141,9 @@ pub(crate) trait Integers: Bytes {
     const STORED_ROWS: usize;
     /// The panels of such a tile of 6 rows, 1 or 2.
     const STORED_PANELS: usize;
+    /// Whether values in memory are multiplied for two rows and eight inputs at a time, by [`Integers::products_of_pairs`]: that
+    /// is faster than to take codes apart again.
+    const PAIRS: bool = false;
 
     /// The same set with the parts that suit one row.
     type OneRow: Integers<Lanes = Self::Lanes>;
@@ -158,6 +161,21 @@ pub(crate) trait Integers: Bytes {
     fn factors(self, values: Self::Bytes, half: usize) -> Self::Factors;
     fn load_factors(self, from: &Self::Stored, half: usize, part: usize) -> Self::Factors;
     fn store_factors(self, values: Self::Bytes, to: &mut Self::Stored, part: usize);
+    /// Values of four inputs and of four more, in the order in which they are stored.
+    #[inline(always)]
+    fn in_memory(self, values: [Self::Bytes; 2]) -> [Self::Bytes; 2] {
+        values
+    }
+    /// What a block's stored values come to with the halves from `H` on of `R` rows, in `steps` steps of eight inputs.
+    #[inline(always)]
+    fn products_of_pairs<const R: usize, const P: usize, const H: usize>(
+        self,
+        _values: [&[Self::Stored; GROUPS]; P],
+        _x: &[ActivationBlock; R],
+        _steps: usize,
+    ) -> [[Self::Lanes; P]; R] {
+        unreachable!("no other set multiplies pairs")
+    }
 
     /// What sums with such activations begin with: zero, or less where values are more than they are.
     fn sums(self, x: &ActivationBlock) -> Self::Sums;

@@ -6,29 +6,45 @@ use std::array;
 
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
-use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry, unrolled};
 
 /// The proof that this processor has NEON; and the dot product of bytes, if `DOT`: that multiplies two parts of 12-bit
-/// activations as they are, where i16 have to be made of the bytes first.
+/// activations as they are, where i16 have to be made of the bytes first; and the product of two matrices of bytes, if `I8MM`:
+/// that multiplies two outputs with two rows at a time, which are twice as many products.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Neon<const DOT: bool>(());
+pub(in crate::kernels) struct Neon<const DOT: bool, const I8MM: bool>(());
 
-impl Neon<false> {
+impl Neon<false, false> {
     pub(in crate::kernels) fn detect() -> Option<Self> {
         is_aarch64_feature_detected!("neon").then_some(Neon(()))
     }
 }
 
-impl Neon<true> {
+impl Neon<true, false> {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Neon(()) = Neon::<false>::detect()?;
+        let Neon(()) = Neon::<false, false>::detect()?;
         is_aarch64_feature_detected!("dotprod").then_some(Neon(()))
     }
+}
 
-    /// The same without the dot product.
-    pub(in crate::kernels) fn plain(self) -> Neon<false> {
+impl Neon<true, true> {
+    pub(in crate::kernels) fn detect() -> Option<Self> {
+        let Neon(()) = Neon::<true, false>::detect()?;
+        is_aarch64_feature_detected!("i8mm").then_some(Neon(()))
+    }
+}
+
+impl<const I8MM: bool> Neon<true, I8MM> {
+    /// The same without products of bytes.
+    pub(in crate::kernels) fn plain(self) -> Neon<false, false> {
         Neon(())
+    }
+
+    /// The same, if it has the product of two matrices.
+    #[inline(always)]
+    fn with_matrices(self) -> Option<Neon<true, true>> {
+        I8MM.then_some(Neon(()))
     }
 
     /// `sums` and, for each, the products of four bytes.
@@ -50,12 +66,33 @@ impl Neon<true> {
     }
 }
 
-entry!(Neon<false>, "neon");
-entry!(Neon<true>, "neon,dotprod");
+impl Neon<true, true> {
+    /// `sums` and, for each of two rows with each of two outputs, the products of eight bytes: first those of the first row.
+    #[inline(always)]
+    fn multiply(self, mut sums: int32x4_t, rows: int64x2_t, values: uint8x16_t) -> int32x4_t {
+        // SAFETY: `self` proves that the processor has the instruction, which reads and writes these three registers only.
+        // (Its intrinsic is not stable yet.)
+        unsafe {
+            asm!(
+                ".arch_extension i8mm",
+                "smmla {sums:v}.4s, {rows:v}.16b, {values:v}.16b",
+                sums = inout(vreg) sums,
+                rows = in(vreg) rows,
+                values = in(vreg) values,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        sums
+    }
+}
+
+entry!(Neon<false, false>, "neon");
+entry!(Neon<true, false>, "neon,dotprod");
+entry!(Neon<true, true>, "neon,dotprod,i8mm");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 4 elements of an array of 16, from 0, 4, 8 or 12.
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const DOT: bool, const I8MM: bool> Simd for Neon<DOT, I8MM> {
     type Lanes = [float32x4_t; 4];
 
     /// 24 sums, four registers of weights and one of input are 29 of the 32 registers.
@@ -143,7 +180,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48, or all of an array of 16.
-impl<const DOT: bool> Bytes for Neon<DOT> {
+impl<const DOT: bool, const I8MM: bool> Bytes for Neon<DOT, I8MM> {
     const PARTS: usize = 1;
 
     type Bytes = [uint8x16_t; 4];
@@ -209,7 +246,7 @@ impl<const DOT: bool> Bytes for Neon<DOT> {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches 16 bytes of an array of 64, from 0, 16, 32 or 48.
-impl Integers for Neon<false> {
+impl Integers for Neon<false, false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const PANELS: usize = 4;
@@ -284,7 +321,7 @@ impl Integers for Neon<false> {
 }
 
 // SAFETY of every `unsafe` below: as above.
-impl Integers for Neon<true> {
+impl<const I8MM: bool> Integers for Neon<true, I8MM> {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = false;
     /// The sums of one row with four, 32 registers, would go to the stack.
@@ -292,6 +329,7 @@ impl Integers for Neon<true> {
     const ROWS: usize = 2;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;
+    const PAIRS: bool = I8MM;
 
     type OneRow = Self;
     type Factors = [uint8x16_t; 4];
@@ -325,6 +363,34 @@ impl Integers for Neon<true> {
     }
 
     #[inline(always)]
+    fn in_memory(self, values: [[uint8x16_t; 4]; 2]) -> [[uint8x16_t; 4]; 2] {
+        match self.with_matrices() {
+            Some(set) => set.eight_inputs(values),
+            None => values,
+        }
+    }
+
+    #[inline(always)]
+    fn products_of_pairs<const R: usize, const P: usize, const H: usize>(
+        self,
+        values: [&[Group; GROUPS]; P],
+        x: &[ActivationBlock; R],
+        steps: usize,
+    ) -> [[[float32x4_t; 4]; P]; R] {
+        let mut products = [[self.zero(); P]; R];
+        let Some(set) = self.with_matrices() else { return products };
+        unrolled!(p < P of 2 => {
+            let sums = set.sums_of_pairs::<R, H>(values[p], x, steps);
+            unrolled!(r < R of 8 => {
+                let sums = set.row(sums[r / 2], r % 2);
+                // SAFETY: see above.
+                unrolled!(i < 4 => { products[r][p][i] = unsafe { vcvtq_f32_s32(sums[i]) } });
+            });
+        });
+        products
+    }
+
+    #[inline(always)]
     fn sums(self, _: &ActivationBlock) -> Self::Sums {
         [self.sums_of_none(); 2]
     }
@@ -350,7 +416,7 @@ impl Integers for Neon<true> {
     }
 }
 
-impl Neon<true> {
+impl<const I8MM: bool> Neon<true, I8MM> {
     #[inline(always)]
     fn sums_of_none(self) -> [int32x4_t; 4] {
         // SAFETY: see above.
@@ -363,5 +429,91 @@ impl Neon<true> {
         // SAFETY: see above.
         unrolled!(i < 4 => { second[i] = unsafe { vaddq_s32(vshlq_n_s32::<7>(first[i]), second[i]) } });
         second
+    }
+}
+
+/// Sums of all outputs with two rows. A register has those of two outputs: with the first row, then with the second.
+type PairSums = [[int32x4_t; 4]; 2];
+
+// SAFETY of every `unsafe` below: as above, or a load touches 8 bytes of an array of 8.
+impl Neon<true, true> {
+    /// Values of four inputs and of four more, each for all outputs, as those of eight inputs: two outputs in a register.
+    #[inline(always)]
+    fn eight_inputs(self, values: [[uint8x16_t; 4]; 2]) -> [[uint8x16_t; 4]; 2] {
+        let mut eight = values;
+        unrolled!(i < 4 => {
+            // SAFETY: see above.
+            unsafe {
+                let (first, second) = (vreinterpretq_u32_u8(values[0][i]), vreinterpretq_u32_u8(values[1][i]));
+                eight[i / 2][2 * i % 4] = vreinterpretq_u8_u32(vzip1q_u32(first, second));
+                eight[i / 2][2 * i % 4 + 1] = vreinterpretq_u8_u32(vzip2q_u32(first, second));
+            }
+        });
+        eight
+    }
+
+    /// What a block's values come to with each pair of `R` rows. A last row without another is its own.
+    #[inline(always)]
+    fn sums_of_pairs<const R: usize, const H: usize>(
+        self,
+        values: &[Group; GROUPS],
+        x: &[ActivationBlock; R],
+        steps: usize,
+    ) -> [PairSums; R] {
+        let pairs = R.div_ceil(2);
+        let mut sums = [[self.sums_of_none(); 2]; R];
+        unrolled!(half < 2 => {
+            let count = if half < H { 0 } else { GROUPS / 2 };
+            for k in (0..count).take(steps) {
+                let mut rows = [self.two_rows([&x[0]; 2], half, k); R];
+                unrolled!(j < pairs of 4 => {
+                    rows[j] = self.two_rows([&x[2 * j], &x[(2 * j + 1).min(R - 1)]], half, k);
+                });
+                unrolled!(outputs < 2 => {
+                    let values = self.bytes(&values[2 * k + outputs], 0);
+                    unrolled!(i < 4 => {
+                        unrolled!(j < pairs of 4 => {
+                            sums[j][outputs][i] = self.multiply(sums[j][outputs][i], rows[j], values[i]);
+                        });
+                    });
+                });
+            }
+            if half == 0 && H == 0 {
+                unrolled!(j < pairs of 4 => {
+                    unrolled!(outputs < 2 => {
+                        unrolled!(i < 4 => {
+                            // SAFETY: see above.
+                            sums[j][outputs][i] = unsafe { vshlq_n_s32::<7>(sums[j][outputs][i]) };
+                        });
+                    });
+                });
+            }
+        });
+        sums
+    }
+
+    /// A half of the `k`-th eight inputs of both rows.
+    #[inline(always)]
+    fn two_rows(self, x: [&ActivationBlock; 2], half: usize, k: usize) -> int64x2_t {
+        let place = Encoding::I8.place(2 * k, half) / 2;
+        let [first, second] =
+            [&x[0].halves.as_chunks::<2>().0[place], &x[1].halves.as_chunks::<2>().0[place]];
+        // SAFETY: see above.
+        unsafe { vcombine_s64(vld1_s64(first.as_ptr().cast()), vld1_s64(second.as_ptr().cast())) }
+    }
+
+    /// The sums of one of two rows, side by side.
+    #[inline(always)]
+    fn row(self, sums: PairSums, row: usize) -> [int32x4_t; 4] {
+        let mut of_row = self.sums_of_none();
+        unrolled!(i < 4 => {
+            let [first, second] = [sums[i / 2][2 * i % 4], sums[i / 2][2 * i % 4 + 1]];
+            // SAFETY: see above.
+            of_row[i] = unsafe {
+                let (first, second) = (vreinterpretq_s64_s32(first), vreinterpretq_s64_s32(second));
+                vreinterpretq_s32_s64(if row == 0 { vzip1q_s64(first, second) } else { vzip2q_s64(first, second) })
+            };
+        });
+        of_row
     }
 }

@@ -65,7 +65,7 @@ impl Op for MatmulQuantized<'_> {
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
         let is_one_half = S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight;
-        let in_registers = if S::ROWS > 1 { most_in_registers(w.dtype) } else { 0 };
+        let in_registers = if S::ROWS > 1 && !S::PAIRS { most_in_registers(w.dtype) } else { 0 };
         let stores = rows > S::ROWS.max(in_registers);
         match (S::STORED_ROWS, S::STORED_PANELS) {
             (_, 2) if is_one_half => product.stored_rows::<6, 2, 1>(y),
@@ -491,7 +491,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         for (codes, groups) in codes.chunks_exact(C::BITS).zip(blocks) {
             for (k, [first, second]) in groups.as_chunks_mut::<2>().0.iter_mut().enumerate() {
                 for part in 0..S::PARTS {
-                    let values = C::values(simd, &self.table, codes, k, part);
+                    let values = simd.in_memory(C::values(simd, &self.table, codes, k, part));
                     simd.store_factors(values[0], first, part);
                     simd.store_factors(values[1], second, part);
                 }
@@ -541,30 +541,34 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let (simd, rows) = (self.simd, self.rows);
         let Some(x) = self.x[block * rows + first..].first_chunk::<R>() else { return };
         let mut products = [[simd.zero(); P]; R];
-        for part in 0..S::PARTS {
-            let mut integers = [[simd.sums(&x[0]); P]; R];
-            unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); P] });
-            unrolled!(half < 2 => {
-                let groups = if half < H { 0 } else { GROUPS };
-                for group in (0..groups).take(2 * self.steps) {
-                    let mut factors = [simd.load_factors(&values[0][group], half, part); P];
-                    unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p][group], half, part) });
-                    unrolled!(r < R of 8 => {
-                        let x = x[r].halves[S::ENCODING.place(group, half)];
-                        unrolled!(p < P of 2 => {
-                            integers[r][p] = simd.add_products(integers[r][p], factors[p], x, half);
+        if S::PAIRS {
+            products = simd.products_of_pairs::<R, P, H>(values, x, self.steps);
+        } else {
+            for part in 0..S::PARTS {
+                let mut integers = [[simd.sums(&x[0]); P]; R];
+                unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); P] });
+                unrolled!(half < 2 => {
+                    let groups = if half < H { 0 } else { GROUPS };
+                    for group in (0..groups).take(2 * self.steps) {
+                        let mut factors = [simd.load_factors(&values[0][group], half, part); P];
+                        unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p][group], half, part) });
+                        unrolled!(r < R of 8 => {
+                            let x = x[r].halves[S::ENCODING.place(group, half)];
+                            unrolled!(p < P of 2 => {
+                                integers[r][p] = simd.add_products(integers[r][p], factors[p], x, half);
+                            });
                         });
-                    });
-                }
-                if half == 0 {
-                    unrolled!(p < P of 2 => {
-                        unrolled!(r < R of 8 => { integers[r][p] = simd.second_half(integers[r][p]) });
-                    });
-                }
-            });
-            unrolled!(p < P of 2 => {
-                unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][p], part, integers[r][p]) });
-            });
+                    }
+                    if half == 0 {
+                        unrolled!(p < P of 2 => {
+                            unrolled!(r < R of 8 => { integers[r][p] = simd.second_half(integers[r][p]) });
+                        });
+                    }
+                });
+                unrolled!(p < P of 2 => {
+                    unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][p], part, integers[r][p]) });
+                });
+            }
         }
         unrolled!(p < P of 2 => {
             let scales = simd.bytes_as_floats(&panels[p].block_scales[block]);
