@@ -44,8 +44,8 @@ use self::isa::simd128;
 use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
-    Add, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks, QuantizeTiles,
-    RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
+    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
@@ -262,6 +262,17 @@ impl Kernels {
         if inputs > 0 && rows > 0 {
             self.run(Matmul { w, inputs, x, rows, y, accumulate: true });
         }
+    }
+
+    /// The same for one panel most of whose weights are zero: only `columns` of them are not, in ascending order.
+    ///
+    /// `w`: `[inputs][16]`, `x`: `[inputs/16, rounded up][rows][16]`, `y`: `[rows][16]`.
+    ///
+    /// # Panics
+    /// If there are no such columns, or fewer numbers.
+    #[doc(hidden)] // the converter's
+    pub fn add_columns(self, w: &[[f32; LANES]], columns: &[u8], x: &[[f32; LANES]], y: &mut [[f32; LANES]]) {
+        self.run(AddColumns { w, columns, x, y });
     }
 
     /// Fewest rows that quantized weights meet in tiles, see [`MatmulTiles`]; no number has so many where they never do.

@@ -27,7 +27,7 @@ pub(super) fn sweep(codes: &Codes, curvature: &Curvature, states: &mut [State]) 
         });
         for state in &mut *states {
             let changes = sweep_block(codes, &moments, state, block);
-            curvature.moments.add_product(block, &changes, 0, &mut state.work);
+            curvature.moments.add_few(block, &changes, &mut state.work);
         }
     }
 }

@@ -52,4 +52,17 @@ impl Strips {
             }
         }
     }
+
+    /// The same from the first row on, for `from` of which most is zero.
+    pub(super) fn add_few(&self, block: usize, from: &[Lanes; BLOCK], to: &mut [Lanes]) {
+        let (mut columns, mut count) = ([0; BLOCK], 0);
+        for (column, lanes) in (0..).zip(from) {
+            if lanes.iter().any(|&lane| lane != 0.0) {
+                columns[count] = column;
+                count += 1;
+            }
+        }
+        let strips = &self.numbers[block * BLOCK / PANEL * self.rows..][..BLOCK / PANEL * self.rows];
+        self.kernels.add_columns(from, &columns[..count], strips, to);
+    }
 }

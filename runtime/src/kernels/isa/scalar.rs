@@ -4,7 +4,8 @@ use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
 use crate::kernels::ops::{
-    Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes, ScaleRows,
+    AddColumns, Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes,
+    ScaleRows,
 };
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
@@ -39,6 +40,20 @@ impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
                     }
                 }
                 *y = sums;
+            }
+        }
+    }
+}
+
+impl RunOn<Scalar> for AddColumns<'_> {
+    fn run_on(self, _: Scalar) {
+        let AddColumns { w, columns, x, y } = self;
+        for column in columns.iter().map(|&column| usize::from(column)) {
+            let x = &x[column / LANES * y.len()..];
+            for (y, x) in y.iter_mut().zip(x) {
+                for lane in 0..LANES {
+                    y[lane] = w[column][lane].mul_add(x[column % LANES], y[lane]);
+                }
             }
         }
     }

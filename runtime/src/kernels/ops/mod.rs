@@ -1,6 +1,7 @@
 //! The operations, each defined once for all instruction sets: see [`super::simd::Op`].
 
 pub(super) mod bf16;
+mod columns;
 mod features;
 pub(super) mod integers;
 pub(super) mod math;
@@ -9,6 +10,7 @@ mod peak;
 mod quantize;
 
 pub(crate) use self::bf16::{MatmulBf16, RoundToBf16};
+pub(crate) use self::columns::AddColumns;
 pub(crate) use self::features::RoundFeatures;
 pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
 pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Softmax};
