@@ -1,5 +1,7 @@
 //! Features over tokens, rounded for products with one another: see [`crate::kernels::features`].
 
+use std::hint::black_box;
+
 use crate::format::{BLOCK, PANEL, QuantizedPanels};
 use crate::kernels::LANES;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
@@ -26,6 +28,8 @@ impl Op for RoundFeatures<'_> {
         self.encode(S::ENCODING);
     }
 }
+
+// The compiler must not know where the next token lies: it would work on several tokens side by side, lane by lane.
 
 /// What numbers are at most.
 const LARGEST: f32 = ActivationBits::Eight.largest();
@@ -76,7 +80,7 @@ fn row_scales(tokens: &[[f32; LANES]]) -> [f32; LANES] {
 #[inline(always)]
 fn largest(tokens: &[[f32; LANES]]) -> [f32; LANES] {
     let mut largest = [0; LANES];
-    for token in tokens {
+    for token in tokens.iter().map(black_box) {
         for lane in 0..LANES {
             // Without their signs, larger numbers have larger bits, NaN the largest.
             largest[lane] = largest[lane].max(token[lane].to_bits() & 0x7fff_ffff);
@@ -110,7 +114,7 @@ fn round(
     let mut sums = [0; LANES];
     for (group, (tokens, codes)) in tokens.chunks(4).zip(codes).enumerate() {
         let mut numbers = [[0; LANES]; 4];
-        for (numbers, token) in numbers.iter_mut().zip(tokens) {
+        for (numbers, token) in numbers.iter_mut().zip(tokens.iter().map(black_box)) {
             for lane in 0..LANES {
                 numbers[lane] = whole(token[lane] * factors[lane]);
                 sums[lane] -= numbers[lane];
