@@ -41,7 +41,7 @@ impl Matrix {
     /// The section and what it lost, for inputs with these moments.
     fn calibrated(&self, dtype: Dtype, moments: &Moments, sweeps: usize) -> (Vec<u8>, Loss) {
         let quantizer = Quantizer::new(Codes::of(dtype).unwrap(), self.columns, None).unwrap();
-        let calibrated = Calibrated::new(quantizer, moments, sweeps, Kernels::detect()).unwrap();
+        let calibrated = Calibrated::new(quantizer, moments.clone(), sweeps, Kernels::detect()).unwrap();
         let mut padded = self.numbers.clone();
         padded.resize(self.rows().next_multiple_of(16) * self.columns, 0.0);
         let mut panels = vec![0; self.rows().div_ceil(16) * calibrated.layout().panel_len];
@@ -257,7 +257,7 @@ fn moments_that_say_nothing_are_refused() {
     for numbers in [[0.0; 4], [1.0, f32::NAN, f32::NAN, 1.0], [f32::INFINITY, 0.0, 0.0, 1.0]] {
         let moments = Moments { columns: 2, numbers: numbers.to_vec(), damping: 0.01 };
         assert!(
-            Calibrated::new(quantizer.clone(), &moments, SWEEPS, Kernels::detect()).is_none(),
+            Calibrated::new(quantizer.clone(), moments, SWEEPS, Kernels::detect()).is_none(),
             "{numbers:?}"
         );
     }

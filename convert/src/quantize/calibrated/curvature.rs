@@ -35,30 +35,30 @@ pub(super) struct Curvature {
 
 impl Curvature {
     /// `None` where the moments are not finite, or all zero.
-    pub(super) fn new(moments: &Moments, kernels: Kernels) -> Option<Curvature> {
-        let mean = mean_diagonal(moments);
+    pub(super) fn new(moments: Moments, kernels: Kernels) -> Option<Curvature> {
+        let mean = mean_diagonal(&moments);
         if !(mean > 0.0 && moments.numbers.iter().all(|number| number.is_finite())) {
             return None;
         }
-        let (block_order, order) = orders(moments);
-        let at = |place: usize, other: usize| {
-            let (row, column) = (order[place], order[other]);
-            let is_inside = row.max(column) < moments.columns;
-            if is_inside { moments.numbers[row * moments.columns + column] } else { 0.0 }
-        };
+        let (block_order, order) = orders(&moments);
+        let Moments { columns, numbers, damping } = moments;
         let size = order.len();
-        let damping = moments.damping;
-        let factor = Factor::new(kernels, size, |row, column| {
-            at(row, column) + if row == column { damping } else { 0.0 }
+        let moments = Strips::new(kernels, size, |place, other| {
+            let (row, column) = (order[place], order[other]);
+            if row.max(column) < columns { numbers[row * columns + column] } else { 0.0 }
+        });
+        drop(numbers); // what comes now is as large
+        let factor = Factor::new(kernels, size, |place, other| {
+            moments.at(place, other) + if place == other { damping } else { 0.0 }
         })?;
-        let carried = |row: usize, column: usize| match row > column {
-            true => factor.at(column, row) / factor.at(row, row),
+        let carried = |place: usize, earlier: usize| match place > earlier {
+            true => factor.at(earlier, place) / factor.at(place, place),
             false => 0.0,
         };
         Some(Curvature {
-            moments: Strips::new(kernels, size, at),
             carry: Strips::new(kernels, size, carried),
             costs: (0..size).map(|place| factor.at(place, place).powi(2)).collect(),
+            moments,
             block_order,
             order,
         })

@@ -44,7 +44,7 @@ impl Calibrated {
     /// If the moments are not of the quantizer's columns.
     pub fn new(
         quantizer: Quantizer,
-        moments: &Moments,
+        moments: Moments,
         sweeps: usize,
         kernels: Kernels,
     ) -> Option<Calibrated> {

@@ -50,8 +50,9 @@ pub fn quantize(
     for targets in targets.chunk_by(|one, other| one.after_layers() == other.after_layers()) {
         let observed = streams.observe(&mut session, targets, progress).map_err(&failed)?;
         for (targets, observed) in by_inputs(targets).zip(observed) {
+            let mut inputs = observed.into_inputs(targets, kernels);
             for target in targets {
-                target.quantize(source, &observed, kernels, progress, &mut keep)?;
+                target.quantize(source, &mut inputs, progress, &mut keep)?;
             }
         }
     }
@@ -134,22 +135,13 @@ impl<'a> Target<'a> {
     fn quantize(
         &self,
         source: &Source,
-        observed: &Observed,
-        kernels: Kernels,
+        inputs: &mut Inputs,
         progress: &Progress,
         keep: &mut impl FnMut(&Binding, &Quantized) -> Result<()>,
     ) -> Result<()> {
-        let Target { choices, columns, recipe, .. } = self;
-        let mut calibrated: Option<Calibrated> = None;
-        for (binding, codes) in choices {
-            let quantizer = Quantizer::new(codes.clone(), *columns, None);
-            calibrated = quantizer.and_then(|quantizer| match calibrated.take() {
-                Some(calibrated) => Some(calibrated.with(quantizer)),
-                None => {
-                    Calibrated::new(quantizer, &observed.moments(*columns, recipe), recipe.sweeps, kernels)
-                }
-            });
-            let calibrated = calibrated.as_ref().ok_or_else(|| {
+        for (binding, codes) in &self.choices {
+            let quantizer = Quantizer::new(codes.clone(), self.columns, None);
+            let calibrated = quantizer.and_then(|quantizer| inputs.calibrate(quantizer)).ok_or_else(|| {
                 let problem =
                     "expected inputs on the calibration text that are finite and not all zero, found others \
                      (--calibrate none does without)";
@@ -159,6 +151,32 @@ impl<'a> Target<'a> {
             keep(binding, &Quantized { bytes: [calibrated.values(), panels].concat(), loss })?;
         }
         Ok(())
+    }
+}
+
+/// What is known of the inputs of one or several matrices: before the first of them is quantized, and from then on.
+enum Inputs {
+    Moments(Moments, usize, Kernels),
+    Calibrated(Calibrated),
+    /// They were good for nothing.
+    Nothing,
+}
+
+impl Inputs {
+    /// What quantizes the next matrix, or the same once more.
+    fn calibrate(&mut self, quantizer: Quantizer) -> Option<&Calibrated> {
+        let calibrated = match std::mem::replace(self, Inputs::Nothing) {
+            Inputs::Moments(moments, sweeps, kernels) => {
+                Calibrated::new(quantizer, moments, sweeps, kernels)?
+            }
+            Inputs::Calibrated(calibrated) => calibrated.with(quantizer),
+            Inputs::Nothing => return None,
+        };
+        *self = Inputs::Calibrated(calibrated);
+        match self {
+            Inputs::Calibrated(calibrated) => Some(calibrated),
+            _ => None,
+        }
     }
 }
 
@@ -177,13 +195,16 @@ struct Observed {
 }
 
 impl Observed {
-    fn moments(&self, columns: usize, recipe: &Recipe) -> Moments {
+    /// For `targets`, which are [`by_inputs`] together.
+    fn into_inputs(self, targets: &[Target], kernels: Kernels) -> Inputs {
+        let Some(Target { columns, recipe, .. }) = targets.first() else { return Inputs::Nothing };
         let mut numbers = self.sums.times(1.0 / self.mean);
-        for column in 0..columns {
+        for column in 0..*columns {
             numbers[column * columns + column] += recipe.ridge;
         }
         // The damping is a part of the mean that it was without first tokens, which is 1.
-        Moments { columns, numbers, damping: recipe.damping }
+        let moments = Moments { columns: *columns, numbers, damping: recipe.damping };
+        Inputs::Moments(moments, recipe.sweeps, kernels)
     }
 }
 
