@@ -20,7 +20,7 @@ def test_a_conversion_tells_its_progress(tmp_path: Path) -> None:
     assert summary.path == tmp_path / "q4.bin" and summary.bytes == summary.path.stat().st_size
     assert summary.sections > 50 and summary.report is None
     steps = {step for step, _, _ in told}
-    assert "calibrating" in steps, told
+    assert "quantizing" in steps, told
     assert all(total is None or 0 <= done <= total for step, done, total in told if step)
     with pytest.raises(smolrun.ConvertError, match="exists"):
         smolrun.convert(TALES, tmp_path / "q4.bin")

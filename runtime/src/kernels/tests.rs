@@ -1,5 +1,6 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
+mod calibration;
 mod quantized;
 mod rounded;
 

@@ -111,13 +111,13 @@ fn round(
         factors[lane] = 1.0 / scale;
         rows[lane].scale = scale / encoding.factor() as f32;
     }
-    let mut sums = [0; LANES];
+    let mut sums = [0_i32; LANES];
     for (group, (tokens, codes)) in tokens.chunks(4).zip(codes).enumerate() {
         let mut numbers = [[0; LANES]; 4];
         for (numbers, token) in numbers.iter_mut().zip(tokens.iter().map(black_box)) {
             for lane in 0..LANES {
                 numbers[lane] = whole(token[lane] * factors[lane]);
-                sums[lane] -= numbers[lane];
+                sums[lane] = sums[lane].wrapping_sub(numbers[lane]); // of NaN, numbers mean nothing
             }
         }
         let [a, b, c, d] = &numbers;
