@@ -50,7 +50,8 @@ pub fn quantize(
     for targets in targets.chunk_by(|one, other| one.after_layers() == other.after_layers()) {
         let observed = streams.observe(&mut session, targets, progress).map_err(&failed)?;
         for (targets, observed) in by_inputs(targets).zip(observed) {
-            let mut inputs = observed.into_inputs(targets, kernels);
+            let Some(Target { columns, recipe, .. }) = targets.first() else { continue };
+            let mut inputs = observed.into_inputs(*columns, recipe, kernels);
             for target in targets {
                 target.quantize(source, &mut inputs, progress, &mut keep)?;
             }
@@ -154,29 +155,24 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What is known of the inputs of one or several matrices: before the first of them is quantized, and from then on.
-enum Inputs {
-    Moments(Moments, usize, Kernels),
-    Calibrated(Calibrated),
-    /// They were good for nothing.
-    Nothing,
+/// What is known of the inputs of one or several matrices.
+struct Inputs {
+    /// Until the first of them is quantized.
+    moments: Option<Moments>,
+    /// From then on.
+    calibrated: Option<Calibrated>,
+    sweeps: usize,
+    kernels: Kernels,
 }
 
 impl Inputs {
-    /// What quantizes the next matrix, or the same once more.
+    /// What quantizes the next matrix, or the same one with other codes. `None` where the moments are good for nothing.
     fn calibrate(&mut self, quantizer: Quantizer) -> Option<&Calibrated> {
-        let calibrated = match std::mem::replace(self, Inputs::Nothing) {
-            Inputs::Moments(moments, sweeps, kernels) => {
-                Calibrated::new(quantizer, moments, sweeps, kernels)?
-            }
-            Inputs::Calibrated(calibrated) => calibrated.with(quantizer),
-            Inputs::Nothing => return None,
+        self.calibrated = match self.calibrated.take() {
+            Some(calibrated) => Some(calibrated.with(quantizer)),
+            None => Calibrated::new(quantizer, self.moments.take()?, self.sweeps, self.kernels),
         };
-        *self = Inputs::Calibrated(calibrated);
-        match self {
-            Inputs::Calibrated(calibrated) => Some(calibrated),
-            _ => None,
-        }
+        self.calibrated.as_ref()
     }
 }
 
@@ -195,16 +191,15 @@ struct Observed {
 }
 
 impl Observed {
-    /// For `targets`, which are [`by_inputs`] together.
-    fn into_inputs(self, targets: &[Target], kernels: Kernels) -> Inputs {
-        let Some(Target { columns, recipe, .. }) = targets.first() else { return Inputs::Nothing };
+    /// For matrices of so many columns.
+    fn into_inputs(self, columns: usize, recipe: &Recipe, kernels: Kernels) -> Inputs {
         let mut numbers = self.sums.times(1.0 / self.mean);
-        for column in 0..*columns {
+        for column in 0..columns {
             numbers[column * columns + column] += recipe.ridge;
         }
         // The damping is a part of the mean that it was without first tokens, which is 1.
-        let moments = Moments { columns: *columns, numbers, damping: recipe.damping };
-        Inputs::Moments(moments, recipe.sweeps, kernels)
+        let moments = Some(Moments { columns, numbers, damping: recipe.damping });
+        Inputs { moments, calibrated: None, sweeps: recipe.sweeps, kernels }
     }
 }
 
