@@ -203,6 +203,16 @@ impl Encoding {
         }
     }
 
+    /// The halves of four inputs of 8 bits.
+    #[inline(always)]
+    pub(crate) const fn halves(self, numbers: [i32; 4]) -> [i32; 2] {
+        let [a, b, c, d] = numbers;
+        match self {
+            Encoding::I16 => [a & 0xffff | c << 16, b & 0xffff | d << 16],
+            Encoding::I8 => [0, bytes(numbers)],
+        }
+    }
+
     fn decode(self, halves: [i32; 2]) -> [i16; 4] {
         match self {
             Encoding::I16 => {
@@ -215,6 +225,12 @@ impl Encoding {
             }
         }
     }
+}
+
+/// Four numbers of 8 bits, the first in the lowest ones.
+#[inline(always)]
+pub(crate) const fn bytes([a, b, c, d]: [i32; 4]) -> i32 {
+    a & 0xff | (b & 0xff) << 8 | (c & 0xff) << 16 | d << 24
 }
 
 impl ActivationBlock {

@@ -2,9 +2,10 @@
 
 use std::hint::black_box;
 
+use super::quantize::{magnitude, whole};
 use crate::format::{BLOCK, PANEL, QuantizedPanels};
 use crate::kernels::LANES;
-use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
+use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group, bytes};
 use crate::kernels::simd::{Integers, Op};
 
 /// Rounds all `tokens` of some panels of features to the same whole numbers and scales twice: as weights and as activations.
@@ -28,8 +29,6 @@ impl Op for RoundFeatures<'_> {
         self.encode(S::ENCODING);
     }
 }
-
-// The compiler must not know where the next token lies: it would work on several tokens side by side, lane by lane.
 
 /// What numbers are at most.
 const LARGEST: f32 = ActivationBits::Eight.largest();
@@ -76,14 +75,19 @@ fn row_scales(tokens: &[[f32; LANES]]) -> [f32; LANES] {
     scales
 }
 
+/// The compiler must not know where the next token lies: it would work on several tokens side by side, lane by lane.
+#[inline(always)]
+fn one_by_one(tokens: &[[f32; LANES]]) -> impl Iterator<Item = &[f32; LANES]> {
+    tokens.iter().map(black_box)
+}
+
 /// The largest number of each feature, without signs: infinity or NaN where a number is that.
 #[inline(always)]
 fn largest(tokens: &[[f32; LANES]]) -> [f32; LANES] {
     let mut largest = [0; LANES];
-    for token in tokens.iter().map(black_box) {
+    for token in one_by_one(tokens) {
         for lane in 0..LANES {
-            // Without their signs, larger numbers have larger bits, NaN the largest.
-            largest[lane] = largest[lane].max(token[lane].to_bits() & 0x7fff_ffff);
+            largest[lane] = largest[lane].max(magnitude(token[lane]));
         }
     }
     let mut floats = [0.0; LANES];
@@ -114,23 +118,18 @@ fn round(
     let mut sums = [0_i32; LANES];
     for (group, (tokens, codes)) in tokens.chunks(4).zip(codes).enumerate() {
         let mut numbers = [[0; LANES]; 4];
-        for (numbers, token) in numbers.iter_mut().zip(tokens.iter().map(black_box)) {
+        for (numbers, token) in numbers.iter_mut().zip(one_by_one(tokens)) {
             for lane in 0..LANES {
-                numbers[lane] = whole(token[lane] * factors[lane]);
+                numbers[lane] = whole((token[lane] * factors[lane]).clamp(-LARGEST, LARGEST));
                 sums[lane] = sums[lane].wrapping_sub(numbers[lane]); // of NaN, numbers mean nothing
             }
         }
         let [a, b, c, d] = &numbers;
         let mut halves = [[0; LANES]; 2];
-        for (lane, bytes) in codes.as_chunks_mut().0.iter_mut().enumerate() {
-            let [low, pair] = [|n: i32| n & 0xff, |n: i32| n & 0xffff];
-            let all = low(a[lane]) | low(b[lane]) << 8 | low(c[lane]) << 16 | d[lane] << 24;
-            *bytes = all.to_le_bytes();
-            let (first, second) = match encoding {
-                Encoding::I8 => (0, all), // of 8 bits, there is nothing but the second half
-                Encoding::I16 => (pair(a[lane]) | c[lane] << 16, pair(b[lane]) | d[lane] << 16),
-            };
-            (halves[0][lane], halves[1][lane]) = (first, second);
+        for (lane, code) in codes.as_chunks_mut().0.iter_mut().enumerate() {
+            let four = [a[lane], b[lane], c[lane], d[lane]];
+            *code = bytes(four).to_le_bytes();
+            [halves[0][lane], halves[1][lane]] = encoding.halves(four);
         }
         for (half, numbers) in halves.iter().enumerate() {
             for lane in 0..LANES {
@@ -143,13 +142,4 @@ fn round(
             rows[lane].minus_sum = sums[lane];
         }
     }
-}
-
-/// The whole number next to one, of two the even one, at most [`LARGEST`].
-#[inline(always)]
-fn whole(number: f32) -> i32 {
-    // 1.5 · 2^23 leaves no bits behind the point.
-    const ROUND: f32 = 12_582_912.0;
-    let sum = number.clamp(-LARGEST, LARGEST) + ROUND;
-    sum.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
 }

@@ -84,12 +84,8 @@ impl ActivationBlock {
 /// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
 fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
-    // 1.5 · 2^23 leaves no bits behind the point: what is added to it is rounded, ties to even.
-    const ROUND: f32 = 12_582_912.0;
     let mut largest = 0;
     for lane in 0..LANES {
-        // Without their signs, larger numbers have larger bits, NaN the largest.
-        let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
         largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
     }
     let largest = f32::from_bits(largest);
@@ -99,13 +95,26 @@ fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f3
     if (SMALLEST..f32::INFINITY).contains(&largest) {
         let factor = bits.largest() / largest;
         for lane in 0..LANES {
-            let number = |x: f32| (x * factor + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
-            let [first, second] = [number(x[0][lane]), number(x[1][lane])];
+            let [first, second] = [whole(x[0][lane] * factor), whole(x[1][lane] * factor)];
             sum = sum.wrapping_add(first.wrapping_add(second));
             (numbers[lane], numbers[LANES + lane]) = (first as i16, second as i16);
         }
     }
     (numbers, sum, scale)
+}
+
+/// The bits of a number without its sign: larger numbers have larger ones, NaN the largest.
+#[inline(always)]
+pub(super) fn magnitude(number: f32) -> u32 {
+    number.to_bits() & 0x7fff_ffff
+}
+
+/// The whole number next to one below 2^22, of two the even one.
+#[inline(always)]
+pub(super) fn whole(number: f32) -> i32 {
+    // 1.5 · 2^23 leaves no bits behind the point.
+    const ROUND: f32 = 12_582_912.0;
+    (number + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
 }
 
 /// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of 16 rows at a time, from the `first`
