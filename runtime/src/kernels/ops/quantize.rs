@@ -84,10 +84,7 @@ impl ActivationBlock {
 /// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
 fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
-    let mut largest = 0;
-    for lane in 0..LANES {
-        largest = largest.max(magnitude(x[0][lane])).max(magnitude(x[1][lane]));
-    }
+    let largest = x.as_flattened().iter().fold(0, |largest, &number| largest.max(magnitude(number)));
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
     let scale = if largest.is_finite() { largest / bits.largest() } else { f32::NAN };
