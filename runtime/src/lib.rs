@@ -91,9 +91,9 @@ pub use self::error::{Error, Result};
 pub use self::generate::{
     FinishReason, GenerateOptions, PromptOptions, Sampling, Session, SessionOptions, Token,
 };
-#[doc(hidden)] // the converter's
-pub use self::kernels::Features;
 pub use self::kernels::Kernels;
+#[doc(hidden)] // the converter's
+pub use self::kernels::{Features, PlainOp};
 #[doc(hidden)] // for `smolrun bench`
 pub use self::machine::Machine;
 #[doc(hidden)] // the converter's

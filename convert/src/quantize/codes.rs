@@ -30,7 +30,7 @@ enum Values {
     Whole(f32, f32),
     /// In ascending order the first value, then for each step the middle between two values and how far apart they are; and
     /// all values in the order of their codes.
-    Table { first: f32, steps: Vec<(f32, f32)>, bytes: Vec<i8> },
+    Table { first: f32, steps: Vec<[(f32, f32); 2]>, bytes: Vec<i8> },
 }
 
 impl Codes {
@@ -81,7 +81,8 @@ impl Codes {
             let [lower, upper] = [lower, upper].map(f32::from);
             ((lower + upper) / 2.0, upper - lower)
         });
-        let steps = steps.collect();
+        let steps: Vec<_> = steps.chain([(f32::INFINITY, 0.0)]).collect(); // an even number of them
+        let steps = steps.as_chunks().0.to_vec();
         let largest = largest(&values);
         let values = Values::Table { first: values[0].into(), steps, bytes };
         Codes { dtype, values, code_of, largest }
@@ -101,6 +102,7 @@ impl Codes {
     }
 
     /// The largest value there is, either sign, and at least 1.
+    #[inline(always)]
     pub(super) fn largest(&self) -> f32 {
         self.largest
     }
@@ -121,17 +123,27 @@ impl Codes {
     }
 
     /// The value nearest to each of some finite numbers.
+    #[inline(always)]
     pub(super) fn nearest_in_lanes<const LANES: usize>(&self, numbers: &[f32; LANES]) -> [f32; LANES] {
         match &self.values {
             &Values::Whole(low, high) => {
-                numbers.map(|number| (number.clamp(low, high) + ROUNDING) - ROUNDING)
+                let mut nearest = [0.0; LANES];
+                for (nearest, &number) in nearest.iter_mut().zip(numbers) {
+                    *nearest = (number.clamp(low, high) + ROUNDING) - ROUNDING;
+                }
+                nearest
             }
             Values::Table { first, steps, .. } => {
-                let mut nearest = [*first; LANES];
-                for &(middle, rise) in steps {
-                    for (nearest, &number) in nearest.iter_mut().zip(numbers) {
-                        *nearest += if number > middle { rise } else { 0.0 };
+                // Two sums of whole numbers, so that one does not wait for the other.
+                let (mut nearest, mut rest) = ([*first; LANES], [0.0; LANES]);
+                for &[one, other] in steps {
+                    for lane in 0..LANES {
+                        nearest[lane] += if numbers[lane] > one.0 { one.1 } else { 0.0 };
+                        rest[lane] += if numbers[lane] > other.0 { other.1 } else { 0.0 };
                     }
+                }
+                for lane in 0..LANES {
+                    nearest[lane] += rest[lane];
                 }
                 nearest
             }

@@ -50,6 +50,7 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
+pub use self::simd::PlainOp;
 use self::simd::{Op, RunOn, prefetch};
 pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
@@ -223,6 +224,12 @@ impl Kernels {
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
             Set::Simd128(set) => set.run(op),
         }
+    }
+
+    /// Runs plain Rust as it was compiled for this set. The bits are the same on every set.
+    #[doc(hidden)] // the converter's
+    pub fn compute(self, op: impl PlainOp) {
+        self.run(op);
     }
 
     /// [`Matmul`] for a matrix of floats.

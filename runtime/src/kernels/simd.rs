@@ -20,8 +20,12 @@ pub(crate) trait Op {
     fn run<S: Integers>(self, simd: S);
 }
 
-/// An operation in plain Rust, the same for every set.
-pub(crate) trait PlainOp {
+/// An operation in plain Rust, the same for every set, and compiled for each: see [`Kernels::compute`](super::Kernels::compute).
+///
+/// All that [`PlainOp::compute`] calls must be inlined, too.
+#[doc(hidden)] // the converter's
+pub trait PlainOp {
+    /// Does it. It must be `#[inline(always)]`.
     fn compute(self);
 }
 

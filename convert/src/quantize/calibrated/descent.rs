@@ -1,6 +1,7 @@
 //! Codes changed one after the other, each to the one that costs least as all others are.
 
 use smolrun::format::{BLOCK, PANEL};
+use smolrun::{Kernels, PlainOp};
 
 use super::super::codes::Codes;
 use super::curvature::Curvature;
@@ -19,42 +20,58 @@ pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
 }
 
 /// One sweep over all columns, `work` being the gradient, which is kept so.
-pub(super) fn sweep(codes: &Codes, curvature: &Curvature, states: &mut [State]) {
+pub(super) fn sweep(codes: &Codes, curvature: &Curvature, kernels: Kernels, states: &mut [State]) {
     for block in 0..curvature.block_order.len() {
         let place = |row: usize| block * BLOCK + row;
         let moments: [[f32; BLOCK]; BLOCK] = std::array::from_fn(|row| {
             std::array::from_fn(|column| curvature.moments.at(place(row), place(column)))
         });
         for state in &mut *states {
-            let changes = sweep_block(codes, &moments, state, block);
+            let (scale, mut changes) = (state.scale(block), [[0.0; PANEL]; BLOCK]);
+            let Some(gradient) = state.work[block * BLOCK..].first_chunk() else { continue };
+            let values = &mut state.values[block];
+            kernels.compute(SweepBlock {
+                codes,
+                moments: &moments,
+                scale,
+                gradient,
+                values,
+                changes: &mut changes,
+            });
             curvature.moments.add_few(block, &changes, &mut state.work);
         }
     }
 }
 
-/// One sweep over a block. Returns by how much each error changed.
-fn sweep_block(
-    codes: &Codes,
-    moments: &[[f32; BLOCK]; BLOCK],
-    state: &mut State,
-    block: usize,
-) -> [Lanes; BLOCK] {
-    let scale = state.scale(block);
-    let mut changes = [[0.0; PANEL]; BLOCK];
-    for (column, moments) in moments.iter().enumerate() {
-        let own = moments[column];
-        if own <= 0.0 {
-            continue; // its codes cost nothing
+/// One sweep over a block of sixteen rows.
+struct SweepBlock<'a> {
+    codes: &'a Codes,
+    moments: &'a [[f32; BLOCK]; BLOCK],
+    scale: Lanes,
+    gradient: &'a [Lanes; BLOCK],
+    values: &'a mut [Lanes; BLOCK],
+    /// By how much each error changed, at first nothing.
+    changes: &'a mut [Lanes; BLOCK],
+}
+
+impl PlainOp for SweepBlock<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let SweepBlock { codes, moments, scale, gradient, values, changes } = self;
+        for column in 0..BLOCK {
+            let own = moments[column][column];
+            if own <= 0.0 {
+                continue; // its codes cost nothing
+            }
+            let mut gradient = gradient[column];
+            for (change, &moment) in changes.iter().zip(&moments[column][..column]) {
+                gradient = lanes(|lane| gradient[lane] + change[lane] * moment);
+            }
+            let value = values[column];
+            let wanted = lanes(|lane| value[lane] + gradient[lane] / (own * scale[lane]));
+            let nearest = codes.nearest_in_lanes(&wanted);
+            changes[column] = lanes(|lane| (value[lane] - nearest[lane]) * scale[lane]);
+            values[column] = nearest;
         }
-        let mut gradient = state.work[block * BLOCK + column];
-        for (change, &moment) in changes.iter().zip(&moments[..column]) {
-            gradient = lanes(|lane| gradient[lane] + change[lane] * moment);
-        }
-        let value = state.values[block][column];
-        let wanted = lanes(|lane| value[lane] + gradient[lane] / (own * scale[lane]));
-        let nearest = codes.nearest_in_lanes(&wanted);
-        changes[column] = lanes(|lane| (value[lane] - nearest[lane]) * scale[lane]);
-        state.values[block][column] = nearest;
     }
-    changes
 }

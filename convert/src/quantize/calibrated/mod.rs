@@ -20,6 +20,7 @@ use smolrun::format::{PANEL, QuantizedPanels};
 
 use self::curvature::Curvature;
 pub use self::curvature::Moments;
+use self::scales::OutputLoss;
 use self::state::State;
 use super::panel::Panel;
 use super::row::Row;
@@ -31,6 +32,7 @@ pub struct Calibrated {
     quantizer: Quantizer,
     curvature: Curvature,
     sweeps: usize,
+    kernels: Kernels,
 }
 
 impl Calibrated {
@@ -50,7 +52,7 @@ impl Calibrated {
     ) -> Option<Calibrated> {
         assert_eq!(moments.columns, quantizer.columns);
         assert_eq!(moments.numbers.len(), moments.columns * moments.columns);
-        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, sweeps })
+        Some(Calibrated { curvature: Curvature::new(moments, kernels)?, quantizer, sweeps, kernels })
     }
 
     /// The same matrix with the codes of `quantizer`, which is of as many columns.
@@ -70,23 +72,27 @@ impl Calibrated {
 
     /// Fills `panels`, which are zero and of `panel_len` bytes each, with `numbers`, 16 rows of finite ones for each.
     pub fn quantize(&self, numbers: &[f32], panels: &mut [u8]) -> Loss {
-        let Calibrated { quantizer: Quantizer { codes, layout, columns, importance }, curvature, sweeps } =
-            self;
+        let Calibrated { quantizer, curvature, sweeps, kernels } = self;
+        let (kernels, Quantizer { codes, layout, columns, importance }) = (*kernels, quantizer);
         let panel_rows = || numbers.chunks(PANEL * columns);
         let mut states: Vec<State> =
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
-        gptq::quantize(codes, curvature, &mut states);
-        if *sweeps > 0 {
-            scales::fit(curvature, &mut states);
-            descent::gradient(curvature, &mut states);
-            (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, &mut states));
-            scales::fit(curvature, &mut states);
-        }
+        gptq::quantize(codes, curvature, kernels, &mut states);
         descent::gradient(curvature, &mut states);
+        let losses = match *sweeps {
+            0 => scales::losses(curvature, kernels, &mut states),
+            _ => {
+                scales::fit(curvature, kernels, &mut states);
+                descent::gradient(curvature, &mut states);
+                (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, kernels, &mut states));
+                scales::fit(curvature, kernels, &mut states)
+            }
+        };
 
         let (mut loss, mut row) = (Loss::default(), Row::default());
         let panels = panels.chunks_exact_mut(layout.panel_len);
-        for ((state, numbers), bytes) in states.iter().zip(panel_rows()).zip(panels) {
+        let states = states.iter().zip(losses);
+        for (((state, OutputLoss { lost, all }), numbers), bytes) in states.zip(panel_rows()).zip(panels) {
             let mut panel = Panel::new(*layout, codes.dtype(), bytes);
             for (lane, numbers) in numbers.chunks_exact(*columns).enumerate() {
                 if !state.take(lane, curvature, &mut row) {
@@ -94,8 +100,8 @@ impl Calibrated {
                 }
                 panel.put(lane, &row, codes);
                 loss += row.loss(numbers);
-                let (lost, all) = state.output_loss(lane);
-                loss += Loss { output_differences: lost, outputs: all, ..Loss::default() };
+                let [output_differences, outputs] = [lost, all].map(|of| state.square(lane, of[lane]));
+                loss += Loss { output_differences, outputs, ..Loss::default() };
             }
         }
         loss

@@ -1,112 +1,256 @@
 //! All block scales of a row at once: those that cost least with the values as they are.
 
 use smolrun::format::{BLOCK, PANEL};
+use smolrun::{Kernels, PlainOp};
 
 use super::curvature::Curvature;
-use super::lanes::Lanes;
+use super::lanes::{Doubles, Lanes, one_by_one};
 use super::state::State;
 
 /// What part of its mean is added to the diagonal, so that there always is one solution.
 const DAMPING: f64 = 1e-6;
 
-/// A number of each row.
-type Doubles = [f64; PANEL];
-
-/// Gives every row the scales of least squares; `products` are those of its numbers with the moments.
-pub(super) fn fit(curvature: &Curvature, states: &mut [State]) {
-    let blocks = curvature.block_order.len();
-    let mut systems: Vec<System> = states.iter().map(|_| System::new(blocks)).collect();
-    for block in 0..blocks {
-        let first = block * BLOCK;
-        for (state, system) in states.iter_mut().zip(&mut systems) {
-            let later = &mut state.work[first..];
-            later.fill([0.0; PANEL]);
-            curvature.moments.add_product(block, &state.values[block], first, later);
-            for (other, products) in later.as_chunks::<BLOCK>().0.iter().enumerate() {
-                system.a[(block + other) * blocks + block] = dot(&state.values[block + other], products);
-            }
-            let products = state.products[first..].first_chunk::<BLOCK>();
-            system.y[block] = products.map_or([0.0; PANEL], |products| dot(&state.values[block], products));
-        }
-    }
-    for (state, mut system) in states.iter_mut().zip(systems) {
-        system.solve();
-        for (to, scale) in state.scales.iter_mut().zip(&system.y) {
-            *to = std::array::from_fn(|lane| {
-                State::whole_scale((scale[lane] / f64::from(state.unit[lane])) as f32)
-            });
-        }
-    }
+/// What the outputs of sixteen rows lose, and what they are, both as mean squares.
+pub(super) struct OutputLoss {
+    pub(super) lost: Doubles,
+    pub(super) all: Doubles,
 }
 
-fn dot(a: &[Lanes; BLOCK], b: &[Lanes; BLOCK]) -> Doubles {
-    let mut sums = [0.0; PANEL];
-    for (a, b) in a.iter().zip(b) {
+/// Gives all rows the scales of least squares, and says what they lose then. `work` is the gradient, and used up.
+///
+/// Scales are whole numbers of units. Where one input is far above all others, the nearest of these can cost more than what
+/// the row had, which it keeps then.
+pub(super) fn fit(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<OutputLoss> {
+    let systems = systems(curvature, kernels, states);
+    let fit = |(state, system): (&mut State, System)| {
+        let mut steps = system.y.clone();
+        kernels.compute(Solve { system: &system, y: &mut steps });
+        let before = state.scales.clone();
+        for (block, step) in steps.iter_mut().enumerate() {
+            *step = state.change_scale(block, step);
+        }
+        let mut loss = OutputLoss { lost: system.lost, all: system.outputs(kernels, state, &before) };
+        system.add_cost(kernels, &steps, -2.0, &mut loss.lost);
         for lane in 0..PANEL {
-            sums[lane] += f64::from(a[lane] * b[lane]);
+            if loss.lost[lane] > system.lost[lane] {
+                loss.lost[lane] = system.lost[lane];
+                state.scales.iter_mut().zip(&before).for_each(|(scales, before)| scales[lane] = before[lane]);
+            }
         }
-    }
-    sums
+        loss
+    };
+    states.iter_mut().zip(systems).map(fit).collect()
 }
 
-/// `a s = y` for each of sixteen rows, `a` symmetric and positive.
+/// What all rows lose. `work` is the gradient, and used up.
+pub(super) fn losses(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<OutputLoss> {
+    let systems = systems(curvature, kernels, states);
+    let loss = |(state, system): (&State, System)| {
+        let all = system.outputs(kernels, state, &state.scales);
+        OutputLoss { lost: system.lost, all }
+    };
+    states.iter().zip(systems).map(loss).collect()
+}
+
+fn systems(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<System> {
+    let blocks = curvature.block_order.len();
+    let mut systems: Vec<System> = states.iter().map(|state| System::new(state, blocks)).collect();
+    for column in 0..blocks {
+        let first = column * BLOCK;
+        for (state, system) in states.iter_mut().zip(&mut systems) {
+            let products = &mut state.work[first..];
+            products.fill([0.0; PANEL]);
+            curvature.moments.add_product(column, &state.values[column], first, products);
+            let (values, products) = (&state.values[column..], products.as_chunks().0);
+            kernels.compute(SetColumn { a: &mut system.a, column, values, products });
+        }
+    }
+    systems.iter_mut().for_each(|system| kernels.compute(Factorize { system }));
+    systems
+}
+
+/// `a s = y` for each of sixteen rows, `a` symmetric and positive: by how much `s` the scales are to change.
 struct System {
-    size: usize,
-    /// The lower triangle.
+    /// The lower triangle, row after row: products of blocks' values with the moments between them; then the factor of it.
     a: Vec<Doubles>,
+    /// Products of blocks' values with the gradient.
     y: Vec<Doubles>,
+    /// What was added to the diagonal.
+    damping: Doubles,
+    /// What is lost as scales are.
+    lost: Doubles,
 }
 
 impl System {
-    fn new(size: usize) -> System {
-        System { size, a: vec![[0.0; PANEL]; size * size], y: vec![[0.0; PANEL]; size] }
+    /// With all but `a`.
+    fn new(state: &State, size: usize) -> System {
+        let mut system = System {
+            a: vec![[0.0; PANEL]; size * (size + 1) / 2],
+            y: vec![[0.0; PANEL]; size],
+            damping: [0.0; PANEL],
+            lost: [0.0; PANEL],
+        };
+        for (block, (y, gradient)) in system.y.iter_mut().zip(state.work.as_chunks().0).enumerate() {
+            add_dot(y, &state.values[block], gradient);
+            add_dot(&mut system.lost, &state.errors(block), gradient);
+        }
+        system
     }
 
-    /// Puts `s` in the place of `y`, by Cholesky's factors.
-    fn solve(&mut self) {
-        let System { size, a, y } = self;
-        let size = *size;
-        let mut mean = [0.0; PANEL];
+    /// The mean squares of the outputs, where the gradient was that of these `scales`.
+    fn outputs(&self, kernels: Kernels, state: &State, scales: &[Lanes]) -> Doubles {
+        // A matrix is its errors and what its values stand for.
+        let whole =
+            |scale: &Lanes| std::array::from_fn(|lane| f64::from(scale[lane]) * f64::from(state.unit[lane]));
+        let scales: Vec<Doubles> = scales.iter().map(whole).collect();
+        let mut all = self.lost;
+        self.add_cost(kernels, &scales, 2.0, &mut all);
+        all
+    }
+
+    /// `to += transpose(s) a s + factor * transpose(s) y`
+    fn add_cost(&self, kernels: Kernels, s: &[Doubles], factor: f64, to: &mut Doubles) {
+        let mut products = vec![[0.0; PANEL]; s.len()];
+        kernels.compute(Combine { a: &self.a, s, to: &mut products });
+        for ((s, y), product) in s.iter().zip(&self.y).zip(products) {
+            for lane in 0..PANEL {
+                to[lane] += product[lane] * product[lane] - self.damping[lane] * (s[lane] * s[lane]);
+                to[lane] += factor * (s[lane] * y[lane]);
+            }
+        }
+    }
+}
+
+/// Where a row of the lower triangle begins.
+fn start(row: usize) -> usize {
+    row * (row + 1) / 2
+}
+
+/// A row of the lower triangle.
+fn row(a: &[Doubles], row: usize) -> &[Doubles] {
+    &a[start(row)..][..=row]
+}
+
+/// A column of the lower triangle, from the diagonal on: products of blocks' values with those of the moments with a block's.
+struct SetColumn<'a> {
+    a: &'a mut [Doubles],
+    column: usize,
+    /// `[blocks from this one on]`
+    values: &'a [[Lanes; BLOCK]],
+    /// As many.
+    products: &'a [[Lanes; BLOCK]],
+}
+
+impl PlainOp for SetColumn<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        for (row, (values, products)) in (self.column..).zip(self.values.iter().zip(self.products)) {
+            add_dot(&mut self.a[start(row) + self.column], values, products);
+        }
+    }
+}
+
+/// Puts Cholesky's factor in the place of a matrix, the damping added.
+struct Factorize<'a> {
+    system: &'a mut System,
+}
+
+impl PlainOp for Factorize<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let System { a, y, damping, .. } = self.system;
+        let size = y.len();
         for index in 0..size {
-            add(&mut mean, 1.0 / size as f64, &a[index * size + index], &[1.0; PANEL]);
+            add(damping, DAMPING / size as f64, &a[start(index) + index], &[1.0; PANEL]);
         }
         for index in 0..size {
-            add(&mut a[index * size + index], DAMPING, &mean, &[1.0; PANEL]);
+            add(&mut a[start(index) + index], 1.0, damping, &[1.0; PANEL]);
         }
-        for column in 0..size {
-            for row in column..size {
-                let (mut number, columns) = (a[row * size + column], 0..column);
-                for k in columns {
-                    add(&mut number, -1.0, &a[row * size + k], &a[column * size + k]);
+        for index in 0..size {
+            let (above, own) = a.split_at_mut(start(index));
+            for column in 0..=index {
+                let (before, number) = own.split_at_mut(column);
+                let factors = if column < index { row(above, column) } else { &*before };
+                for (factor, before) in factors.iter().zip(&*before) {
+                    add(&mut number[0], -1.0, before, factor);
                 }
-                let pivot = a[column * size + column];
-                a[row * size + column] = match row == column {
-                    true => number.map(f64::sqrt),
-                    false => std::array::from_fn(|lane| number[lane] / pivot[lane]),
-                };
+                for lane in 0..PANEL {
+                    let number = &mut number[0][lane];
+                    *number = if column < index { *number / factors[column][lane] } else { number.sqrt() };
+                }
             }
         }
-        for row in 0..size {
-            for k in 0..row {
-                let (known, factor) = (y[k], a[row * size + k]);
-                add(&mut y[row], -1.0, &factor, &known);
+    }
+}
+
+/// Puts `s` in the place of `y`.
+struct Solve<'a> {
+    system: &'a System,
+    y: &'a mut [Doubles],
+}
+
+impl PlainOp for Solve<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let Solve { system: System { a, .. }, y } = self;
+        for index in 0..y.len() {
+            let (known, y) = y.split_at_mut(index);
+            let factors = row(a, index);
+            for (known, factor) in known.iter().zip(factors) {
+                add(&mut y[0], -1.0, factor, known);
             }
-            y[row] = std::array::from_fn(|lane| y[row][lane] / a[row * size + row][lane]);
+            divide(&mut y[0], &factors[index]);
         }
-        for row in (0..size).rev() {
-            for k in row + 1..size {
-                let (known, factor) = (y[k], a[k * size + row]);
-                add(&mut y[row], -1.0, &factor, &known);
+        for index in (0..y.len()).rev() {
+            let (unknown, y) = y.split_at_mut(index);
+            let factors = row(a, index);
+            divide(&mut y[0], &factors[index]);
+            for (unknown, factor) in unknown.iter_mut().zip(one_by_one(factors)) {
+                add(unknown, -1.0, factor, &y[0]);
             }
-            y[row] = std::array::from_fn(|lane| y[row][lane] / a[row * size + row][lane]);
+        }
+    }
+}
+
+/// Adds `transpose(a) s` to `to`, `a` being triangular.
+struct Combine<'a> {
+    a: &'a [Doubles],
+    s: &'a [Doubles],
+    to: &'a mut [Doubles],
+}
+
+impl PlainOp for Combine<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        for (index, s) in self.s.iter().enumerate() {
+            for (to, factor) in self.to.iter_mut().zip(one_by_one(row(self.a, index))) {
+                add(to, 1.0, factor, s);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn add_dot(to: &mut Doubles, a: &[Lanes; BLOCK], b: &[Lanes; BLOCK]) {
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..PANEL {
+            to[lane] += f64::from(a[lane] * b[lane]);
         }
     }
 }
 
 /// `to += factor * a * b`
+#[inline(always)]
 fn add(to: &mut Doubles, factor: f64, a: &Doubles, b: &Doubles) {
     for lane in 0..PANEL {
         to[lane] += factor * (a[lane] * b[lane]);
+    }
+}
+
+#[inline(always)]
+fn divide(numbers: &mut Doubles, by: &Doubles) {
+    for lane in 0..PANEL {
+        numbers[lane] /= by[lane];
     }
 }
 
@@ -115,28 +259,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_solution_solves() {
+    fn the_solution_solves_and_costs_what_it_should() {
         let size = 7;
         let root = |row: usize, k: usize, lane: usize| ((row * 5 + k * 3 + lane) % 7) as f64 - 2.0;
-        let at = |row: usize, column: usize| {
+        let at = |row: usize, column: usize| -> Doubles {
             let own = if row == column { 3.0 } else { 0.0 };
             std::array::from_fn(|lane| {
                 own + (0..size).map(|k| root(row, k, lane) * root(column, k, lane)).sum::<f64>()
             })
         };
-        let mut system = System::new(size);
-        for row in 0..size {
-            system.y[row] = std::array::from_fn(|lane| (row * lane) as f64 - 9.0);
-            for column in 0..=row {
-                system.a[row * size + column] = at(row, column);
-            }
-        }
-        let y = system.y.clone();
-        system.solve();
-        for (row, y) in y.iter().enumerate() {
-            for (lane, &y) in y.iter().enumerate() {
-                let found: f64 = (0..size).map(|k| at(row, k)[lane] * system.y[k][lane]).sum();
-                assert!((found - y).abs() < 1e-3, "{row} {lane}: {found}, {y}"); // the damping
+        let a: Vec<Doubles> = (0..size)
+            .flat_map(|row| (0..=row).map(move |column| (row, column)))
+            .map(|(r, c)| at(r, c))
+            .collect();
+        let y: Vec<Doubles> =
+            (0..size).map(|row| std::array::from_fn(|lane| (row * lane) as f64 - 9.0)).collect();
+        for kernels in Kernels::available() {
+            let (damping, lost) = ([0.0; PANEL], [0.0; PANEL]);
+            let mut system = System { a: a.clone(), y: y.clone(), damping, lost };
+            kernels.compute(Factorize { system: &mut system });
+            let mut s = y.clone();
+            kernels.compute(Solve { system: &system, y: &mut s });
+            let product =
+                |row: usize, lane: usize| -> f64 { (0..size).map(|k| at(row, k)[lane] * s[k][lane]).sum() };
+            let mut cost = [1.0; PANEL];
+            system.add_cost(kernels, &s, -2.0, &mut cost);
+            for lane in 0..PANEL {
+                for (row, y) in y.iter().enumerate() {
+                    let (found, expected) = (product(row, lane), y[lane]);
+                    assert!((found - expected).abs() < 1e-3, "{row} {lane}: {found}, {expected}"); // the damping
+                }
+                let squares: f64 = (0..size).map(|row| s[row][lane] * product(row, lane)).sum();
+                let products: f64 = (0..size).map(|row| s[row][lane] * y[row][lane]).sum();
+                let expected = 1.0 + squares - 2.0 * products;
+                let difference = (cost[lane] - expected).abs();
+                assert!(difference < 1e-9 * squares.max(1.0), "{lane}: {}, {expected}", cost[lane]);
             }
         }
     }

@@ -6,7 +6,7 @@ use smolrun::format::{BLOCK, PANEL};
 use super::super::codes::Codes;
 use super::super::row::{Row, exponent, power_of_two};
 use super::curvature::Curvature;
-use super::lanes::{Lanes, lanes};
+use super::lanes::{Doubles, Lanes, lanes};
 
 /// What the largest block scale has above the one that a row's largest number asks for.
 const ROOM: f32 = 1.02;
@@ -21,8 +21,6 @@ pub(super) struct State {
     pub(super) unit: Lanes,
     /// `[places]`: the matrix.
     pub(super) numbers: Vec<Lanes>,
-    /// `[places]`: its products with the moments.
-    pub(super) products: Vec<Lanes>,
     /// `[blocks]`: whole numbers from 1 to 255.
     pub(super) scales: Vec<Lanes>,
     /// `[blocks]`: what the codes stand for.
@@ -39,19 +37,12 @@ impl State {
             exponents: [None; PANEL],
             unit: [1.0; PANEL],
             numbers: vec![[0.0; PANEL]; places],
-            products: vec![[0.0; PANEL]; places],
             scales: vec![[1.0; PANEL]; places / BLOCK],
             values: vec![[[0.0; PANEL]; BLOCK]; places / BLOCK],
             work: vec![[0.0; PANEL]; places],
         };
         for (lane, row) in rows.chunks_exact(columns).enumerate() {
             state.put(lane, codes, curvature, row);
-        }
-        for block in 0..places / BLOCK {
-            if let Some(numbers) = state.numbers[block * BLOCK..].first_chunk() {
-                let products = &mut state.products;
-                curvature.moments.add_product(block, numbers, 0, products);
-            }
         }
         state
     }
@@ -71,6 +62,7 @@ impl State {
     }
 
     /// The block scale, in units of the row scale, next to `scale`; also of what is no number.
+    #[inline(always)]
     pub(super) fn whole_scale(scale: f32) -> f32 {
         const ROUNDING: f32 = 12_582_912.0; // 1.5 * 2^23: see `codes`
         (scale.clamp(1.0, 255.0).max(1.0) + ROUNDING) - ROUNDING
@@ -79,6 +71,16 @@ impl State {
     /// What a block's values are multiplied with.
     pub(super) fn scale(&self, block: usize) -> Lanes {
         lanes(|lane| self.unit[lane] * self.scales[block][lane])
+    }
+
+    /// Changes a block's scales by about `step`, to whole numbers of units. Returns by how much they changed.
+    pub(super) fn change_scale(&mut self, block: usize, step: &Doubles) -> Doubles {
+        std::array::from_fn(|lane| {
+            let (scale, unit) = (&mut self.scales[block][lane], f64::from(self.unit[lane]));
+            let old = *scale;
+            *scale = State::whole_scale((f64::from(old) + step[lane] / unit) as f32);
+            f64::from(*scale - old) * unit
+        })
     }
 
     /// What a block's numbers have above its elements.
@@ -108,17 +110,8 @@ impl State {
         true
     }
 
-    /// What the output of row `lane` lost, and what it is, both as a mean square; `work` is the gradient.
-    pub(super) fn output_loss(&self, lane: usize) -> (f64, f64) {
-        let Some(exponent) = self.exponents[lane] else { return (0.0, 0.0) };
-        let (mut lost, mut all) = (0.0, 0.0);
-        for block in 0..self.scales.len() {
-            for (column, error) in (block * BLOCK..).zip(self.errors(block)) {
-                lost += f64::from(error[lane]) * f64::from(self.work[column][lane]);
-                all += f64::from(self.numbers[column][lane]) * f64::from(self.products[column][lane]);
-            }
-        }
-        let square = power_of_two(2 * exponent);
-        (lost.max(0.0) * square, all.max(0.0) * square)
+    /// What the squares of outputs of row `lane` are for the matrix as it was, where they are `square` here.
+    pub(super) fn square(&self, lane: usize, square: f64) -> f64 {
+        self.exponents[lane].map_or(0.0, |exponent| square.max(0.0) * power_of_two(2 * exponent))
     }
 }

@@ -7,7 +7,10 @@ pub(crate) mod samples;
 mod sums;
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rayon::prelude::*;
 use smolrun::format::{Kind, PANEL};
 use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
@@ -42,20 +45,20 @@ pub fn quantize(
     let targets = matrices.filter_map(|bindings| Target::new(bindings, model).transpose());
     let mut targets: Vec<Target> = targets.collect::<Result<_>>()?;
     targets.sort_by_key(Target::after_layers); // stable
-    let mut session =
-        Session::new(model, SessionOptions::default().cancel(progress.cancel_token())).map_err(&failed)?;
-    let kernels = session.kernels();
+    let sessions = Sessions::new(model, progress).map_err(&failed)?;
     let mut streams = Streams::new(&samples);
     progress.start("quantizing", targets.iter().map(Target::bytes).sum());
     for targets in targets.chunk_by(|one, other| one.after_layers() == other.after_layers()) {
-        let observed = streams.observe(&mut session, targets, progress).map_err(&failed)?;
+        let observed = streams.observe(&sessions, targets, progress).map_err(&failed)?;
         for (targets, observed) in by_inputs(targets).zip(observed) {
             let Some(Target { columns, recipe, .. }) = targets.first() else { continue };
-            let mut inputs = observed.into_inputs(*columns, recipe, kernels);
+            let mut inputs = observed.into_inputs(*columns, recipe, sessions.kernels);
             for target in targets {
                 target.quantize(source, &mut inputs, progress, &mut keep)?;
             }
         }
+        let storage = model.storage();
+        storage.release(0..storage.bytes().len()); // layers are read once
     }
     Ok(())
 }
@@ -221,7 +224,7 @@ impl<'a> Streams<'a> {
     /// Takes the samples through the layers of `targets`, and sums up what the inputs of these are, those [`by_inputs`] once.
     fn observe(
         &mut self,
-        session: &mut Session,
+        sessions: &Sessions,
         targets: &[Target],
         progress: &Progress,
     ) -> smolrun::Result<Vec<Observed>> {
@@ -231,24 +234,32 @@ impl<'a> Streams<'a> {
         let products: Vec<&Target> = by_inputs(targets).filter_map(|targets| targets.first()).collect();
         let places: HashMap<_, usize> =
             (0..).zip(&products).map(|(place, target)| (target.product, place)).collect();
-        let kernels = session.kernels();
         let new = |target: &&Target| Observed {
-            sums: Sums::new(kernels, target.columns),
+            sums: Sums::new(sessions.kernels, target.columns),
             firsts: vec![0.0; target.columns.next_multiple_of(PANEL) * samples.firsts.len()],
             mean: 0.0,
         };
         let mut observed: Vec<Observed> = products.iter().map(new).collect();
         let (of_windows, of_firsts) = of_samples.split_at_mut(samples.windows.len());
-        let mut run = |tokens: &[u32], stream: &mut _, see: &mut dyn FnMut(usize, &Activations<'_>)| {
-            session.feed_observed(tokens, ahead.clone(), stream, |inputs| {
+        let run = |tokens: &[u32], stream: &mut _, see: &mut dyn FnMut(usize, &Activations<'_>)| {
+            sessions.feed_observed(tokens, ahead.clone(), stream, |inputs| {
                 if let Some(&place) = places.get(&(inputs.kind, inputs.layer)) {
                     see(place, &inputs);
                 }
             })?;
             Ok::<(), smolrun::Error>(progress.add(0)?)
         };
-        for (window, stream) in samples.windows.iter().zip(of_windows) {
-            run(window, stream, &mut |place, inputs| observed[place].sums.add(inputs.panels, inputs.rows))?;
+        let passes = samples.windows.chunks(Sums::PASSES).zip(of_windows.chunks_mut(Sums::PASSES));
+        for (windows, streams) in passes {
+            let passes = windows.par_iter().zip(streams).map(|(window, stream)| {
+                let mut rounded = Vec::with_capacity(products.len());
+                run(window, stream, &mut |place, inputs| {
+                    rounded.push((place, observed[place].sums.round(inputs.panels, inputs.rows)));
+                })?;
+                Ok(rounded)
+            });
+            let passes: Vec<Vec<_>> = passes.collect::<smolrun::Result<_>>()?;
+            passes.into_iter().flatten().for_each(|(place, rounded)| observed[place].sums.add(rounded));
         }
         let tokens = samples.tokens();
         for (index, (&(first, share), stream)) in samples.firsts.iter().zip(of_firsts).enumerate() {
@@ -263,9 +274,45 @@ impl<'a> Streams<'a> {
         for Observed { sums, firsts, mean } in &mut observed {
             sums.finish();
             *mean = sums.mean();
-            sums.add(firsts, samples.firsts.len());
+            sums.add(sums.round(firsts, samples.firsts.len()));
             sums.finish();
         }
         Ok(observed)
+    }
+}
+
+/// As many sessions of one thread as there are passes at once: one pass on several threads would wait for the slowest of
+/// them again and again.
+struct Sessions<'a> {
+    model: &'a Model,
+    options: SessionOptions,
+    kernels: Kernels,
+    idle: Mutex<Vec<Session>>,
+}
+
+impl<'a> Sessions<'a> {
+    fn new(model: &'a Model, progress: &Progress) -> smolrun::Result<Sessions<'a>> {
+        let options = SessionOptions::default().threads(1).cancel(progress.cancel_token());
+        let first = Session::new(model, options.clone())?;
+        Ok(Sessions { model, options, kernels: first.kernels(), idle: Mutex::new(vec![first]) })
+    }
+
+    /// As [`Session::feed_observed`].
+    fn feed_observed(
+        &self,
+        tokens: &[u32],
+        layers: Range<usize>,
+        stream: &mut Vec<f32>,
+        see: impl FnMut(Activations<'_>),
+    ) -> smolrun::Result<()> {
+        let idle = self.idle().pop();
+        let mut session = idle.map_or_else(|| Session::new(self.model, self.options.clone()), Ok)?;
+        session.feed_observed(tokens, layers, stream, see)?;
+        self.idle().push(session);
+        Ok(())
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use smolrun::format::PANEL;
-use smolrun::{Features, Kernels};
+use smolrun::{Features, Kernels, PlainOp};
 
 /// Features that are taken together on one side of the products, a multiple of 16.
 const CHUNK: usize = 96;
@@ -10,9 +10,6 @@ const CHUNK: usize = 96;
 const PANELS_OF_CHUNK: usize = CHUNK / PANEL;
 /// Panels of features that are taken together on the other side. A chunk is some times as many.
 const PANELS: usize = 2;
-/// Passes that are added together: the sums are more than the caches hold.
-const PASSES: usize = 8;
-
 /// A symmetric matrix, of which a little more than one half is kept.
 #[derive(Debug)]
 pub(super) struct Sums {
@@ -25,6 +22,9 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// Passes over some tokens that are added together: the sums are more than the caches hold.
+    pub(super) const PASSES: usize = 8;
+
     pub(super) fn new(kernels: Kernels, features: usize) -> Sums {
         let panels = features.div_ceil(PANEL);
         let group = |first: usize| {
@@ -35,16 +35,21 @@ impl Sums {
         Sums { kernels, features, groups, waiting: Vec::new() }
     }
 
-    /// Adds those of some tokens, `[features/16, rounded up][tokens][16]`, rounded to 8 bits; [`Sums::finish`] comes last.
+    /// Rounds inputs of some tokens, `[features/16, rounded up][tokens][16]`, to 8 bits, for [`Sums::add`].
     ///
     /// Both factors of a product are rounded alike, so that these are the sums of numbers that there could be. Else errors
     /// could seem to cost less than nothing.
-    pub(super) fn add(&mut self, panels: &[f32], tokens: usize) {
+    pub(super) fn round(&self, panels: &[f32], tokens: usize) -> Vec<Features> {
         let panel_len = tokens * PANEL;
         let panels = &panels[..self.features.div_ceil(PANEL) * panel_len];
         let chunks = panels.par_chunks(PANELS_OF_CHUNK * panel_len);
-        self.waiting.push(chunks.map(|chunk| self.kernels.round_features(chunk, tokens)).collect());
-        if self.waiting.len() == PASSES {
+        chunks.map(|chunk| self.kernels.round_features(chunk, tokens)).collect()
+    }
+
+    /// Adds those of some tokens; [`Sums::finish`] comes last.
+    pub(super) fn add(&mut self, rounded: Vec<Features>) {
+        self.waiting.push(rounded);
+        if self.waiting.len() == Sums::PASSES {
             self.finish();
         }
     }
@@ -61,12 +66,10 @@ impl Sums {
                     let (own, others) = (&pass[chunk], &pass[chunk + place]);
                     let products = &mut products[..panels * others.count()];
                     kernels.products(own, first..first + panels, others, products.as_flattened_mut());
-                    let of_panels = sums.chunks_exact_mut(CHUNK).zip(products.chunks_exact(others.count()));
-                    for (sum, product) in of_panels.flat_map(|(sums, products)| sums.iter_mut().zip(products))
+                    for (sums, products) in
+                        sums.chunks_exact_mut(CHUNK).zip(products.chunks_exact(others.count()))
                     {
-                        for lane in 0..PANEL {
-                            sum[lane] += product[lane];
-                        }
+                        kernels.compute(Add { sums, products });
                     }
                 }
             }
@@ -83,8 +86,13 @@ impl Sums {
     /// All of them times `factor`, rows of as many numbers.
     pub(super) fn times(&self, factor: f64) -> Vec<f32> {
         let size = self.features;
-        let at = |index: usize| (f64::from(self.at(index / size, index % size)) * factor) as f32;
-        (0..size * size).into_par_iter().map(at).collect()
+        let mut numbers = vec![0.0; size * size];
+        numbers.par_chunks_exact_mut(size).enumerate().for_each(|(row, numbers)| {
+            for (column, number) in numbers.iter_mut().enumerate() {
+                *number = (f64::from(self.at(row, column)) * factor) as f32;
+            }
+        });
+        numbers
     }
 
     fn at(&self, row: usize, column: usize) -> f32 {
@@ -93,6 +101,21 @@ impl Sums {
         let panels = PANELS.min(self.features.div_ceil(PANEL) - first);
         let line = (other / CHUNK - chunk(first)) * panels + panel - first;
         self.groups[first / PANELS][line * CHUNK + other % CHUNK][one % PANEL]
+    }
+}
+
+/// Adds products to as many sums, or to the first of them.
+struct Add<'a> {
+    sums: &'a mut [[f32; PANEL]],
+    products: &'a [[f32; PANEL]],
+}
+
+impl PlainOp for Add<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        for (sum, product) in self.sums.as_flattened_mut().iter_mut().zip(self.products.as_flattened()) {
+            *sum += product;
+        }
     }
 }
 
@@ -127,7 +150,9 @@ mod tests {
         let mut first: Option<Vec<f32>> = None;
         for kernels in Kernels::available() {
             let mut sums = Sums::new(kernels, features);
-            passes.iter().for_each(|&tokens| sums.add(&panels(features, tokens), tokens));
+            for &tokens in &passes {
+                sums.add(sums.round(&panels(features, tokens), tokens));
+            }
             assert_eq!(sums.waiting.len(), 1);
             sums.finish();
             let numbers = sums.times(2.0);
