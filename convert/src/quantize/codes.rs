@@ -1,5 +1,7 @@
 //! What the codes of a quantized dtype stand for, and which of these values is nearest to a number.
 
+use std::hint::black_box;
+
 use smolrun::format::{BLOCK, Dtype};
 
 /// The values of `q3`, unless a matrix has its own: the 8 levels that lose least of a Gaussian (Lloyd and Max), the
@@ -30,7 +32,7 @@ enum Values {
     Whole(f32, f32),
     /// In ascending order the first value, then for each step the middle between two values and how far apart they are; and
     /// all values in the order of their codes.
-    Table { first: f32, steps: Vec<[(f32, f32); 2]>, bytes: Vec<i8> },
+    Table { first: i32, steps: Vec<(f32, i32)>, bytes: Vec<i8> },
 }
 
 impl Codes {
@@ -78,11 +80,10 @@ impl Codes {
             code_of[place(value)] = code;
         }
         let steps = values.array_windows().map(|&[lower, upper]| {
-            let [lower, upper] = [lower, upper].map(f32::from);
-            ((lower + upper) / 2.0, upper - lower)
+            let [middle, rise] = [i32::from(lower) + i32::from(upper), i32::from(upper) - i32::from(lower)];
+            (middle as f32 / 2.0, rise)
         });
-        let steps: Vec<_> = steps.chain([(f32::INFINITY, 0.0)]).collect(); // an even number of them
-        let steps = steps.as_chunks().0.to_vec();
+        let steps = steps.collect();
         let largest = largest(&values);
         let values = Values::Table { first: values[0].into(), steps, bytes };
         Codes { dtype, values, code_of, largest }
@@ -134,18 +135,18 @@ impl Codes {
                 nearest
             }
             Values::Table { first, steps, .. } => {
-                // Two sums of whole numbers, so that one does not wait for the other.
-                let (mut nearest, mut rest) = ([*first; LANES], [0.0; LANES]);
-                for &[one, other] in steps {
-                    for lane in 0..LANES {
-                        nearest[lane] += if numbers[lane] > one.0 { one.1 } else { 0.0 };
-                        rest[lane] += if numbers[lane] > other.0 { other.1 } else { 0.0 };
+                let mut nearest = [*first; LANES];
+                // The compiler must not know where the next step lies: it would work on several side by side.
+                for &(middle, rise) in steps.iter().map(black_box) {
+                    for (nearest, &number) in nearest.iter_mut().zip(numbers) {
+                        *nearest += if number > middle { rise } else { 0 };
                     }
                 }
-                for lane in 0..LANES {
-                    nearest[lane] += rest[lane];
+                let mut floats = [0.0; LANES];
+                for (float, whole) in floats.iter_mut().zip(nearest) {
+                    *float = whole as f32;
                 }
-                nearest
+                floats
             }
         }
     }

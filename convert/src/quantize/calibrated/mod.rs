@@ -82,8 +82,6 @@ impl Calibrated {
         let losses = match *sweeps {
             0 => scales::losses(curvature, kernels, &mut states),
             _ => {
-                scales::fit(curvature, kernels, &mut states);
-                descent::gradient(curvature, &mut states);
                 (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, kernels, &mut states));
                 scales::fit(curvature, kernels, &mut states)
             }
