@@ -2,7 +2,8 @@
 # The kernels of other processors: NEON under qemu's emulation, WebAssembly SIMD under Node. Their unit tests, and
 # the SHA-256 of logits, of 300 positions at a time and of single ones, which must be this processor's. NEON runs with
 # and without dot products and products of matrices (i8mm), on a processor that has both, one that has only the former,
-# and one that has neither. Then what compiles for other systems: Windows, macOS, and 32 bits.
+# and one that has neither. A whole conversion to q4 must give this processor's bytes there. Then what compiles for other
+# systems: Windows, macOS, and 32 bits.
 # usage: scripts/test_targets.sh
 #
 # Installs what it lacks: Rust targets by rustup; a linker, qemu-user and nodejs by apt.
@@ -51,6 +52,20 @@ same_fast_logits() { # TARGET SETS: of as many sets with int8, with the scalar o
     }
 }
 
+convert_to_q4() { # OUT PROGRAM...: with little to read, as emulation is slow
+    head -c 3000 convert/data/calibration.txt >"$out/text.txt"
+    "${@:2}" models/tales-4m -o "$1" --force --quiet --dtype q4 --calibrate "$out/text.txt"
+}
+
+same_conversion() { # TARGET
+    local found=$out/converted-there.bin
+    convert_to_q4 "$found" cargo run --locked --profile gate --quiet --target "$1" -p smolconv --no-default-features --
+    cmp "$out/converted-here.bin" "$found" || {
+        echo "scripts/test_targets.sh: $1: expected smolconv --dtype q4 to write the bytes of this processor" >&2
+        return 1
+    }
+}
+
 emulate() { # CPU: which Arm of qemu's programs run on
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -cpu $1 -L /usr/aarch64-linux-gnu"
 }
@@ -61,6 +76,7 @@ neon() {
     unit_tests aarch64-unknown-linux-gnu
     same_logits aarch64-unknown-linux-gnu neoni8mm neondotprod neon scalar
     same_fast_logits aarch64-unknown-linux-gnu 3
+    same_conversion aarch64-unknown-linux-gnu
     local runs=('q4 1 20')
     step "neon on a processor with dot products only"
     emulate neoverse-n1
@@ -68,6 +84,7 @@ neon() {
     step "neon on a processor without dot products"
     emulate cortex-a72
     same_logits aarch64-unknown-linux-gnu neon scalar
+    same_conversion aarch64-unknown-linux-gnu
 }
 
 wasm() {
@@ -112,6 +129,7 @@ build_programs
 "$built/smolconv" models/tales-4m -o "$(blob f32)" --force
 "$built/smolconv" models/tales-4m -o "$(blob q4)" --force --dtype q4 --keep o_proj=q8 \
     --keep embed_tokens_rare.1=q3
+convert_to_q4 "$out/converted-here.bin" "$built/smolconv"
 declare -A expected
 for run in "${runs[@]}"; do
     read -r dtype split positions <<<"$run"

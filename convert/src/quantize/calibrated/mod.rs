@@ -1,11 +1,11 @@
 //! Numbers to quantized panels with the least error of a matrix's outputs, on inputs of which the second moments are
 //! known.
 //!
-//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ). Then come all
-//! scales of a row by least squares, a few sweeps over the codes, each for the least cost, and the scales once more.
+//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ). Then come a
+//! few sweeps over the codes, each for the least cost, and all scales of a row by least squares.
 //!
-//! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels:
-//! the bytes do not depend on threads or processors.
+//! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels
+//! and the rest compiled for each instruction set as these are: the bytes do not depend on threads or processors.
 
 mod curvature;
 mod descent;

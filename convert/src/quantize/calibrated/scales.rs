@@ -32,7 +32,8 @@ pub(super) fn fit(curvature: &Curvature, kernels: Kernels, states: &mut [State])
         let mut loss = OutputLoss { lost: system.lost, all: system.outputs(kernels, state, &before) };
         system.add_cost(kernels, &steps, -2.0, &mut loss.lost);
         for lane in 0..PANEL {
-            if loss.lost[lane] > system.lost[lane] {
+            let is_better = loss.lost[lane] < system.lost[lane];
+            if !is_better {
                 loss.lost[lane] = system.lost[lane];
                 state.scales.iter_mut().zip(&before).for_each(|(scales, before)| scales[lane] = before[lane]);
             }

@@ -4,17 +4,17 @@
 //! inputs were then, on its own: nothing depends on the order of the matrices.
 
 pub(crate) mod samples;
+mod sessions;
 mod sums;
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use smolrun::format::{Kind, PANEL};
-use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
+use smolrun::{Activations, Kernels, Model};
 
 use self::samples::Samples;
+use self::sessions::Sessions;
 use self::sums::Sums;
 use super::matrix::{Quantized, panels_len, quantize_calibrated};
 use super::text::Text;
@@ -278,41 +278,5 @@ impl<'a> Streams<'a> {
             sums.finish();
         }
         Ok(observed)
-    }
-}
-
-/// As many sessions of one thread as there are passes at once: one pass on several threads would wait for the slowest of
-/// them again and again.
-struct Sessions<'a> {
-    model: &'a Model,
-    options: SessionOptions,
-    kernels: Kernels,
-    idle: Mutex<Vec<Session>>,
-}
-
-impl<'a> Sessions<'a> {
-    fn new(model: &'a Model, progress: &Progress) -> smolrun::Result<Sessions<'a>> {
-        let options = SessionOptions::default().threads(1).cancel(progress.cancel_token());
-        let first = Session::new(model, options.clone())?;
-        Ok(Sessions { model, options, kernels: first.kernels(), idle: Mutex::new(vec![first]) })
-    }
-
-    /// As [`Session::feed_observed`].
-    fn feed_observed(
-        &self,
-        tokens: &[u32],
-        layers: Range<usize>,
-        stream: &mut Vec<f32>,
-        see: impl FnMut(Activations<'_>),
-    ) -> smolrun::Result<()> {
-        let idle = self.idle().pop();
-        let mut session = idle.map_or_else(|| Session::new(self.model, self.options.clone()), Ok)?;
-        session.feed_observed(tokens, layers, stream, see)?;
-        self.idle().push(session);
-        Ok(())
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

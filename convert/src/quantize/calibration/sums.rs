@@ -42,7 +42,7 @@ impl Sums {
     pub(super) fn round(&self, panels: &[f32], tokens: usize) -> Vec<Features> {
         let panel_len = tokens * PANEL;
         let panels = &panels[..self.features.div_ceil(PANEL) * panel_len];
-        let chunks = panels.par_chunks(PANELS_OF_CHUNK * panel_len);
+        let chunks = panels.chunks(PANELS_OF_CHUNK * panel_len);
         chunks.map(|chunk| self.kernels.round_features(chunk, tokens)).collect()
     }
 
