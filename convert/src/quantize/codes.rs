@@ -1,8 +1,7 @@
 //! What the codes of a quantized dtype stand for, and which of these values is nearest to a number.
 
-use std::hint::black_box;
-
 use smolrun::format::{BLOCK, Dtype};
+use smolrun::one_by_one;
 
 /// The values of `q3`, unless a matrix has its own: the 8 levels that lose least of a Gaussian (Lloyd and Max), the
 /// largest of them brought to 127.
@@ -136,8 +135,7 @@ impl Codes {
             }
             Values::Table { first, steps, .. } => {
                 let mut nearest = [*first; LANES];
-                // The compiler must not know where the next step lies: it would work on several side by side.
-                for &(middle, rise) in steps.iter().map(black_box) {
+                for &(middle, rise) in one_by_one(steps) {
                     for (nearest, &number) in nearest.iter_mut().zip(numbers) {
                         *nearest += if number > middle { rise } else { 0 };
                     }

@@ -50,8 +50,8 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
-pub use self::simd::PlainOp;
 use self::simd::{Op, RunOn, prefetch};
+pub use self::simd::{PlainOp, one_by_one};
 pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
 

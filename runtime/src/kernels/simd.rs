@@ -1,5 +1,7 @@
 //! What an instruction set must bring along, what an operation is, and how one is compiled for a set.
 
+use std::hint::black_box;
+
 use super::LANES;
 use super::half::{Bf16Pair, F16};
 use super::quantized::{ActivationBlock, Encoding, GROUPS, Group};
@@ -34,6 +36,14 @@ impl<O: PlainOp> Op for O {
     fn run<S: Integers>(self, _: S) {
         self.compute();
     }
+}
+
+/// Items of which the compiler must not know where the next one lies: it would work on several of them side by side, lane by
+/// lane.
+#[doc(hidden)] // the converter's, too
+#[inline(always)]
+pub fn one_by_one<T>(items: &[T]) -> impl Iterator<Item = &T> {
+    items.iter().map(black_box)
 }
 
 /// An operation that a set can run: each [`Op`], and what is defined for this set alone.

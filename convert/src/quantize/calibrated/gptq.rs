@@ -1,11 +1,11 @@
 //! Block after block, each with its best scales: what one column loses, later ones make up for (GPTQ, Frantar et al. 2023).
 
 use smolrun::format::{BLOCK, PANEL};
-use smolrun::{Kernels, PlainOp};
+use smolrun::{Kernels, PlainOp, one_by_one};
 
 use super::super::codes::Codes;
 use super::curvature::Curvature;
-use super::lanes::{Lanes, lanes, one_by_one};
+use super::lanes::{Lanes, lanes};
 use super::state::State;
 
 /// Where a block's largest number may go, as parts of the largest value.
@@ -27,7 +27,7 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, kernels: Kernels, s
             let Some(wanted) = done.last_chunk() else { continue };
             let Some(numbers) = state.numbers[first..].first_chunk() else { continue };
             let mut errors = [[0.0; PANEL]; BLOCK];
-            kernels.compute(Block {
+            kernels.compute(QuantizeBlock {
                 codes,
                 carry: &carry,
                 costs,
@@ -43,8 +43,8 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, kernels: Kernels, s
     }
 }
 
-/// A block of sixteen rows on its way.
-struct Block<'a> {
+/// A block of sixteen rows, quantized.
+struct QuantizeBlock<'a> {
     codes: &'a Codes,
     /// Row k has how much of the errors of the block's columns before k is made up for in k.
     carry: &'a [[f32; BLOCK]; BLOCK],
@@ -63,7 +63,7 @@ struct Block<'a> {
     errors: &'a mut [Lanes; BLOCK],
 }
 
-impl PlainOp for Block<'_> {
+impl PlainOp for QuantizeBlock<'_> {
     #[inline(always)]
     fn compute(mut self) {
         let mut full = [0.0; PANEL];
@@ -87,7 +87,7 @@ impl PlainOp for Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl QuantizeBlock<'_> {
     /// Finds the values with this scale, and what they miss. Returns what the rounding costs.
     #[inline(always)]
     fn round(&mut self, scale: &Lanes) -> Lanes {

@@ -1,7 +1,5 @@
 //! Sixteen rows side by side: one number of each, as in a panel.
 
-use std::hint::black_box;
-
 use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::{BLOCK, PANEL};
@@ -9,7 +7,7 @@ use smolrun::format::{BLOCK, PANEL};
 /// A number of each row.
 pub(super) type Lanes = [f32; PANEL];
 
-/// The same, more exactly.
+/// A number of each row, in f64.
 pub(super) type Doubles = [f64; PANEL];
 
 /// What `term` makes of each row.
@@ -20,12 +18,6 @@ pub(super) fn lanes(term: impl Fn(usize) -> f32) -> Lanes {
         *to = term(lane);
     }
     lanes
-}
-
-/// The compiler must not know where the next item lies: it would work on several of them side by side, lane by lane.
-#[inline(always)]
-pub(super) fn one_by_one<T>(items: &[T]) -> impl Iterator<Item = &T> {
-    items.iter().map(black_box)
 }
 
 /// A symmetric matrix in strips of 16 columns, `[columns/16][rows][16]`.

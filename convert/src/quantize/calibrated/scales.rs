@@ -1,10 +1,10 @@
 //! All block scales of a row at once: those that cost least with the values as they are.
 
 use smolrun::format::{BLOCK, PANEL};
-use smolrun::{Kernels, PlainOp};
+use smolrun::{Kernels, PlainOp, one_by_one};
 
 use super::curvature::Curvature;
-use super::lanes::{Doubles, Lanes, one_by_one};
+use super::lanes::{Doubles, Lanes};
 use super::state::State;
 
 /// What part of its mean is added to the diagonal, so that there always is one solution.

@@ -110,7 +110,7 @@ impl State {
         true
     }
 
-    /// What the squares of outputs of row `lane` are for the matrix as it was, where they are `square` here.
+    /// A mean square of row `lane`'s outputs, in the scale of the matrix as it was.
     pub(super) fn square(&self, lane: usize, square: f64) -> f64 {
         self.exponents[lane].map_or(0.0, |exponent| square.max(0.0) * power_of_two(2 * exponent))
     }

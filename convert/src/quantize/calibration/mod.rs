@@ -45,7 +45,7 @@ pub fn quantize(
     let targets = matrices.filter_map(|bindings| Target::new(bindings, model).transpose());
     let mut targets: Vec<Target> = targets.collect::<Result<_>>()?;
     targets.sort_by_key(Target::after_layers); // stable
-    let sessions = Sessions::new(model, progress).map_err(&failed)?;
+    let sessions = Sessions::new(model, Sums::PASSES, progress).map_err(&failed)?;
     let mut streams = Streams::new(&samples);
     progress.start("quantizing", targets.iter().map(Target::bytes).sum());
     for targets in targets.chunk_by(|one, other| one.after_layers() == other.after_layers()) {

@@ -7,8 +7,8 @@ use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use crate::progress::Progress;
 
-/// As many sessions of one thread as there are passes at once: one pass on several threads would wait for the slowest of
-/// them again and again.
+/// A session for each of the passes that run at once. These share the threads: a pass on several threads waits for the
+/// slowest of them at every step.
 pub(super) struct Sessions<'a> {
     model: &'a Model,
     options: SessionOptions,
@@ -19,8 +19,10 @@ pub(super) struct Sessions<'a> {
 }
 
 impl<'a> Sessions<'a> {
-    pub(super) fn new(model: &'a Model, progress: &Progress) -> smolrun::Result<Sessions<'a>> {
-        let options = SessionOptions::default().threads(1).cancel(progress.cancel_token());
+    /// For at most `passes` at once.
+    pub(super) fn new(model: &'a Model, passes: usize, progress: &Progress) -> smolrun::Result<Sessions<'a>> {
+        let threads = rayon::current_num_threads().div_ceil(passes);
+        let options = SessionOptions::default().threads(threads).cancel(progress.cancel_token());
         let first = Session::new(model, options.clone())?;
         Ok(Sessions { model, options, kernels: first.kernels(), idle: Mutex::new(vec![first]) })
     }

@@ -10,6 +10,7 @@ const CHUNK: usize = 96;
 const PANELS_OF_CHUNK: usize = CHUNK / PANEL;
 /// Panels of features that are taken together on the other side. A chunk is some times as many.
 const PANELS: usize = 2;
+
 /// A symmetric matrix, of which a little more than one half is kept.
 #[derive(Debug)]
 pub(super) struct Sums {

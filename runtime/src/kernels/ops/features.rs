@@ -1,12 +1,10 @@
 //! Features over tokens, rounded for products with one another: see [`crate::kernels::features`].
 
-use std::hint::black_box;
-
 use super::quantize::{magnitude, whole};
 use crate::format::{BLOCK, PANEL, QuantizedPanels};
 use crate::kernels::LANES;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group, bytes};
-use crate::kernels::simd::{Integers, Op};
+use crate::kernels::simd::{Integers, Op, one_by_one};
 
 /// Rounds all `tokens` of some panels of features to the same whole numbers and scales twice: as weights and as activations.
 pub(crate) struct RoundFeatures<'a> {
@@ -73,12 +71,6 @@ fn row_scales(tokens: &[[f32; LANES]]) -> [f32; LANES] {
         };
     }
     scales
-}
-
-/// The compiler must not know where the next token lies: it would work on several tokens side by side, lane by lane.
-#[inline(always)]
-fn one_by_one(tokens: &[[f32; LANES]]) -> impl Iterator<Item = &[f32; LANES]> {
-    tokens.iter().map(black_box)
 }
 
 /// The largest number of each feature, without signs: infinity or NaN where a number is that.
