@@ -87,7 +87,8 @@ pub(crate) struct Convert {
     /// --size, else none]
     ///
     /// The file should have at least a few thousand words like those that the model will read and write. built-in is
-    /// the prose and code that come with this program. none takes the nearest values, which is quick and loses more.
+    /// the prose, conversations and code that come with this program. none takes the nearest values, which is quick and
+    /// loses more.
     #[arg(long, value_name = "TEXT")]
     calibrate: Option<PathBuf>,
     /// Compare OUT with SOURCE's model on a text of at least 1024 tokens: perplexity, KL divergence and how often both

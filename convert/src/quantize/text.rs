@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::options::Calibration;
 
-/// Prose and code in the public domain: see `data/README.md`.
+/// Prose, conversations and code, free to use: see `data/README.md`.
 const BUILT_IN: &str = include_str!("../../data/calibration.txt");
 
 /// A text to calibrate on.
