@@ -38,8 +38,8 @@ impl<O: PlainOp> Op for O {
     }
 }
 
-/// Items of which the compiler must not know where the next one lies: it would work on several of them side by side, lane by
-/// lane.
+/// The items in turn. The compiler does not see where the next one lies: if it did, it would work on several of them side by
+/// side, lane by lane.
 #[doc(hidden)] // the converter's, too
 #[inline(always)]
 pub fn one_by_one<T>(items: &[T]) -> impl Iterator<Item = &T> {

@@ -43,7 +43,7 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, kernels: Kernels, s
     }
 }
 
-/// A block of sixteen rows, quantized.
+/// Quantizes a block of sixteen rows.
 struct QuantizeBlock<'a> {
     codes: &'a Codes,
     /// Row k has how much of the errors of the block's columns before k is made up for in k.

@@ -7,8 +7,8 @@ use smolrun::{Activations, Kernels, Model, Session, SessionOptions};
 
 use crate::progress::Progress;
 
-/// A session for each of the passes that run at once. These share the threads: a pass on several threads waits for the
-/// slowest of them at every step.
+/// A session for each of the passes that run at once, with as few threads as make use of all: a pass on several threads
+/// waits for the slowest of them at every step.
 pub(super) struct Sessions<'a> {
     model: &'a Model,
     options: SessionOptions,
