@@ -173,7 +173,14 @@ pub(crate) trait Integers: Bytes {
     fn one_row(self) -> Self::OneRow;
 
     fn factors(self, values: Self::Bytes, half: usize) -> Self::Factors;
-    fn load_factors(self, from: &Self::Stored, half: usize, part: usize) -> Self::Factors;
+    /// Those of the `group`-th four inputs.
+    fn load_factors(
+        self,
+        from: &[Self::Stored; GROUPS],
+        group: usize,
+        half: usize,
+        part: usize,
+    ) -> Self::Factors;
     fn store_factors(self, values: Self::Bytes, to: &mut Self::Stored, part: usize);
     /// Values of four inputs and of four more, in the order in which they are stored.
     #[inline(always)]

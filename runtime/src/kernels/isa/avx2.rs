@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::vendor::foresees;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
-use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX2, FMA and F16C; and AVX-VNNI, if `VNNI`: products of four bytes, which multiply two
@@ -210,7 +210,7 @@ impl Integers for Avx2<false> {
     const UNSIGNED: bool = false;
     const PANELS: usize = 4;
     const ROWS: usize = 3;
-    const STORED_ROWS: usize = 4;
+    const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
@@ -238,8 +238,14 @@ impl Integers for Avx2<false> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> [__m256i; 2] {
-        let from = &from[half];
+    fn load_factors(
+        self,
+        from: &[Self::Stored; GROUPS],
+        group: usize,
+        half: usize,
+        _: usize,
+    ) -> [__m256i; 2] {
+        let from = &from.as_flattened()[2 * group + half];
         // SAFETY: see above.
         unsafe { [_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from[8..].as_ptr().cast())] }
     }
@@ -310,8 +316,8 @@ impl Integers for Avx2<true> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &Group, _: usize, part: usize) -> [__m256i; 2] {
-        self.bytes(from, part)
+    fn load_factors(self, from: &[Group; GROUPS], group: usize, _: usize, part: usize) -> [__m256i; 2] {
+        self.bytes(&from[group], part)
     }
 
     #[inline(always)]

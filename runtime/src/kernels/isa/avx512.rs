@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::vendor::foresees;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
-use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
@@ -258,9 +258,9 @@ impl Integers for Avx512<false> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> __m512i {
+    fn load_factors(self, from: &[Self::Stored; GROUPS], group: usize, half: usize, _: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_loadu_si512(from[half].as_ptr().cast()) }
+        unsafe { _mm512_loadu_si512(from.as_flattened()[2 * group + half].as_ptr().cast()) }
     }
 
     #[inline(always)]
@@ -318,8 +318,8 @@ impl Integers for Avx512<true> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &Group, _: usize, part: usize) -> __m512i {
-        self.bytes(from, part)
+    fn load_factors(self, from: &[Group; GROUPS], group: usize, _: usize, part: usize) -> __m512i {
+        self.bytes(&from[group], part)
     }
 
     #[inline(always)]

@@ -280,9 +280,16 @@ impl Integers for Neon<false, false> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, _: usize) -> [int16x8_t; 4] {
+    fn load_factors(
+        self,
+        from: &[Self::Stored; GROUPS],
+        group: usize,
+        half: usize,
+        _: usize,
+    ) -> [int16x8_t; 4] {
+        let from = &from.as_flattened()[2 * group + half];
         // SAFETY: see above.
-        array::from_fn(|i| unsafe { vld1q_s16(from[half][4 * i..].as_ptr().cast()) })
+        array::from_fn(|i| unsafe { vld1q_s16(from[4 * i..].as_ptr().cast()) })
     }
 
     #[inline(always)]
@@ -350,8 +357,8 @@ impl<const I8MM: bool> Integers for Neon<true, I8MM> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &Group, _: usize, part: usize) -> [uint8x16_t; 4] {
-        self.bytes(from, part)
+    fn load_factors(self, from: &[Group; GROUPS], group: usize, _: usize, part: usize) -> [uint8x16_t; 4] {
+        self.bytes(&from[group], part)
     }
 
     #[inline(always)]

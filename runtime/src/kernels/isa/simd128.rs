@@ -7,7 +7,7 @@ use std::array;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::multiply_add::four;
-use crate::kernels::quantized::{ActivationBlock, Encoding, Group};
+use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this module is compiled for SIMD128. Integers are multiplied in parts of `N` registers: engines keep to the
@@ -201,8 +201,14 @@ impl<const N: usize> Integers for Simd128<N> {
     }
 
     #[inline(always)]
-    fn load_factors(self, from: &[[[i16; 2]; LANES]; 2], half: usize, part: usize) -> [v128; N] {
-        let from = from[half].as_chunks::<4>().0;
+    fn load_factors(
+        self,
+        from: &[Self::Stored; GROUPS],
+        group: usize,
+        half: usize,
+        part: usize,
+    ) -> [v128; N] {
+        let from = from.as_flattened()[2 * group + half].as_chunks::<4>().0;
         // SAFETY: see above.
         array::from_fn(|i| unsafe { v128_load(from[part * N + i].as_ptr().cast()) })
     }

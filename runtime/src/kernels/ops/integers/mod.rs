@@ -547,24 +547,40 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             for part in 0..S::PARTS {
                 let mut integers = [[simd.sums(&x[0]); P]; R];
                 unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); P] });
-                unrolled!(half < 2 => {
-                    let groups = if half < H { 0 } else { GROUPS };
-                    for group in (0..groups).take(2 * self.steps) {
-                        let mut factors = [simd.load_factors(&values[0][group], half, part); P];
-                        unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p][group], half, part) });
+                if S::ENCODING == Encoding::I16 {
+                    // Both halves of a group in turn: one loop, which is too long to be written out.
+                    for place in 0..(2 * GROUPS).min(4 * self.steps) {
+                        let mut factors = [simd.load_factors(values[0], place / 2, place % 2, part); P];
+                        unrolled!(p < P of 2 => {
+                            factors[p] = simd.load_factors(values[p], place / 2, place % 2, part);
+                        });
                         unrolled!(r < R of 8 => {
-                            let x = x[r].halves[S::ENCODING.place(group, half)];
+                            let x = x[r].halves[place];
                             unrolled!(p < P of 2 => {
-                                integers[r][p] = simd.add_products(integers[r][p], factors[p], x, half);
+                                integers[r][p] = simd.add_products(integers[r][p], factors[p], x, place % 2);
                             });
                         });
                     }
-                    if half == 0 {
-                        unrolled!(p < P of 2 => {
-                            unrolled!(r < R of 8 => { integers[r][p] = simd.second_half(integers[r][p]) });
-                        });
-                    }
-                });
+                } else {
+                    unrolled!(half < 2 => {
+                        let groups = if half < H { 0 } else { GROUPS };
+                        for group in (0..groups).take(2 * self.steps) {
+                            let mut factors = [simd.load_factors(values[0], group, half, part); P];
+                            unrolled!(p < P of 2 => { factors[p] = simd.load_factors(values[p], group, half, part) });
+                            unrolled!(r < R of 8 => {
+                                let x = x[r].halves[S::ENCODING.place(group, half)];
+                                unrolled!(p < P of 2 => {
+                                    integers[r][p] = simd.add_products(integers[r][p], factors[p], x, half);
+                                });
+                            });
+                        }
+                        if half == 0 {
+                            unrolled!(p < P of 2 => {
+                                unrolled!(r < R of 8 => { integers[r][p] = simd.second_half(integers[r][p]) });
+                            });
+                        }
+                    });
+                }
                 unrolled!(p < P of 2 => {
                     unrolled!(r < R of 8 => { simd.set_floats(&mut products[r][p], part, integers[r][p]) });
                 });
