@@ -71,9 +71,9 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     AvxVnni(avx2::Avx2<true>),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512<false>),
+    Avx512(avx512::Avx512Plain),
     #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(avx512::Avx512<true>),
+    Avx512Vnni(avx512::Avx512Vnni),
     #[cfg(target_arch = "x86_64")]
     Avx512Amx(avx512_amx::Avx512Amx),
     #[cfg(target_arch = "aarch64")]
@@ -96,9 +96,9 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             avx2::Avx2::<true>::detect().map(Set::AvxVnni),
             #[cfg(target_arch = "x86_64")]
-            avx512::Avx512::<false>::detect().map(Set::Avx512),
+            avx512::Avx512Plain::detect().map(Set::Avx512),
             #[cfg(target_arch = "x86_64")]
-            avx512::Avx512::<true>::detect().map(Set::Avx512Vnni),
+            avx512::Avx512Vnni::detect().map(Set::Avx512Vnni),
             #[cfg(target_arch = "x86_64")]
             avx512_amx::Avx512Amx::detect().map(Set::Avx512Amx),
             #[cfg(target_arch = "aarch64")]
@@ -347,7 +347,7 @@ impl Kernels {
 
 /// Floats are computed as without VNNI.
 #[cfg(target_arch = "x86_64")]
-fn run_avx512<O: Op>(set: avx512::Avx512<true>, op: O) {
+fn run_avx512<O: Op>(set: avx512::Avx512Vnni, op: O) {
     if O::INTEGERS { set.run(op) } else { set.plain().run(op) }
 }
 

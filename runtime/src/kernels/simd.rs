@@ -71,6 +71,23 @@ pub(super) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// The same, as far as the second-level cache.
+#[inline(always)]
+pub(super) fn prefetch_to_second_level<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: see above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Numbers in memory that begin where a line of the caches does, so that no register is loaded from two lines.
+#[repr(align(64))]
+pub(super) struct Aligned<T>(pub T);
+
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
@@ -161,6 +178,8 @@ pub(crate) trait Integers: Bytes {
 
     /// The same set with the parts that suit one row.
     type OneRow: Integers<Lanes = Self::Lanes>;
+    /// The same set with the products that suit many rows of 12-bit activations.
+    type ManyRows: Integers<Lanes = Self::Lanes>;
     /// What a half multiplies, of a part's outputs.
     type Factors: Copy;
     /// That of both halves in memory, of a whole panel.
@@ -171,6 +190,11 @@ pub(crate) trait Integers: Bytes {
     const NOTHING_STORED: Self::Stored;
 
     fn one_row(self) -> Self::OneRow;
+    /// If so many rows are better multiplied by [`Integers::ManyRows`] on this processor.
+    #[inline(always)]
+    fn many_rows(self, _rows: usize) -> Option<Self::ManyRows> {
+        None
+    }
 
     fn factors(self, values: Self::Bytes, half: usize) -> Self::Factors;
     /// Those of the `group`-th four inputs.

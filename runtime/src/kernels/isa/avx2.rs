@@ -214,6 +214,7 @@ impl Integers for Avx2<false> {
     const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
+    type ManyRows = Self;
     type Factors = [__m256i; 2];
     type Stored = [[[i16; 2]; LANES]; 2];
     type Sums = [__m256i; 2];
@@ -298,6 +299,7 @@ impl Integers for Avx2<true> {
     const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
+    type ManyRows = Self;
     type Factors = [__m256i; 2];
     type Stored = Group;
     /// Of the products with the multiples of 128, then with the rest.

@@ -9,13 +9,23 @@ use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
-/// four bytes, which multiply two parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
+/// four bytes, which multiply two parts of 12-bit activations as they are if `BYTES`, else i16 have to be made of the bytes
+/// first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx512<const VNNI: bool> {
+pub(in crate::kernels) struct Avx512<const VNNI: bool, const BYTES: bool> {
     foresees: bool,
 }
 
-impl Avx512<false> {
+/// AVX-512 without VNNI.
+pub(in crate::kernels) type Avx512Plain = Avx512<false, false>;
+/// AVX-512 with VNNI.
+pub(in crate::kernels) type Avx512Vnni = Avx512<true, true>;
+
+/// Rows from which on values in memory are multiplied as i16 where all operations of 512 bits share the two units that
+/// multiply: that leaves least beside the products.
+const FEWEST_ROWS_OF_I16: usize = 64;
+
+impl Avx512Plain {
     pub(in crate::kernels) fn detect() -> Option<Self> {
         let has_all = is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("avx512f")
@@ -26,14 +36,14 @@ impl Avx512<false> {
     }
 }
 
-impl Avx512<true> {
+impl Avx512Vnni {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Avx512 { foresees } = Avx512::<false>::detect()?;
+        let Avx512 { foresees } = Avx512Plain::detect()?;
         is_x86_feature_detected!("avx512vnni").then_some(Avx512 { foresees })
     }
 
     /// The same without VNNI.
-    pub(in crate::kernels) fn plain(self) -> Avx512<false> {
+    pub(in crate::kernels) fn plain(self) -> Avx512Plain {
         Avx512 { foresees: self.foresees }
     }
 
@@ -93,12 +103,12 @@ impl Avx512<true> {
     }
 }
 
-entry!(Avx512<false>, "fma,avx512f,avx512bw,avx512dq,avx512vl");
-entry!(Avx512<true>, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+entry!(Avx512Plain, "fma,avx512f,avx512bw,avx512dq,avx512vl");
+entry!(Avx512Vnni, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches an array of 16 elements.
-impl<const VNNI: bool> Simd for Avx512<VNNI> {
+impl<const VNNI: bool, const BYTES: bool> Simd for Avx512<VNNI, BYTES> {
     type Lanes = __m512;
 
     /// 24 sums, two registers of weights and one of input: enough chains to hide the latency of the two multipliers, and
@@ -168,7 +178,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
 // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
 // touches all 64 bytes of an array, or all 16.
-impl<const VNNI: bool> Bytes for Avx512<VNNI> {
+impl<const VNNI: bool, const BYTES: bool> Bytes for Avx512<VNNI, BYTES> {
     const PARTS: usize = 1;
 
     type Bytes = __m512i;
@@ -226,7 +236,7 @@ impl<const VNNI: bool> Bytes for Avx512<VNNI> {
 }
 
 // SAFETY of every `unsafe` below: as above.
-impl Integers for Avx512<false> {
+impl<const VNNI: bool> Integers for Avx512<VNNI, false> {
     const ENCODING: Encoding = Encoding::I16;
     const UNSIGNED: bool = false;
     const PANELS: usize = 4;
@@ -235,6 +245,7 @@ impl Integers for Avx512<false> {
     const STORED_PANELS: usize = 2;
 
     type OneRow = Self;
+    type ManyRows = Self;
     type Factors = __m512i;
     type Stored = [[[i16; 2]; LANES]; 2];
     type Sums = __m512i;
@@ -280,7 +291,13 @@ impl Integers for Avx512<false> {
     #[inline(always)]
     fn add_products(self, sums: __m512i, factors: __m512i, x: i32, _: usize) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(factors, _mm512_set1_epi32(x))) }
+        unsafe {
+            let x = _mm512_set1_epi32(x);
+            match VNNI {
+                true => _mm512_dpwssd_epi32(sums, factors, x),
+                false => _mm512_add_epi32(sums, _mm512_madd_epi16(factors, x)),
+            }
+        }
     }
 
     #[inline(always)]
@@ -291,7 +308,7 @@ impl Integers for Avx512<false> {
 }
 
 // SAFETY of every `unsafe` below: as above.
-impl Integers for Avx512<true> {
+impl Integers for Avx512Vnni {
     const ENCODING: Encoding = Encoding::I8;
     const UNSIGNED: bool = true;
     const PANELS: usize = 4;
@@ -300,6 +317,7 @@ impl Integers for Avx512<true> {
     const STORED_PANELS: usize = 2;
 
     type OneRow = Self;
+    type ManyRows = Avx512<true, false>;
     type Factors = __m512i;
     type Stored = Group;
     /// Of the products with the multiples of 128, then with the rest.
@@ -310,6 +328,11 @@ impl Integers for Avx512<true> {
     #[inline(always)]
     fn one_row(self) -> Self {
         self
+    }
+
+    #[inline(always)]
+    fn many_rows(self, rows: usize) -> Option<Avx512<true, false>> {
+        (!self.foresees && rows >= FEWEST_ROWS_OF_I16).then_some(Avx512 { foresees: self.foresees })
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::avx512::Avx512;
+use super::avx512::Avx512Plain;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
@@ -14,10 +14,10 @@ const ROWS: usize = TILE_ROWS / 2;
 
 /// The proof that this processor has AVX512-BF16 beside AVX-512, whose loads and stores it uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512Bf16(Avx512<false>);
+pub(crate) struct Avx512Bf16(Avx512Plain);
 
 impl Avx512Bf16 {
-    pub(in crate::kernels) fn detect(set: Avx512<false>) -> Option<Avx512Bf16> {
+    pub(in crate::kernels) fn detect(set: Avx512Plain) -> Option<Avx512Bf16> {
         is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(set))
     }
 

@@ -255,6 +255,7 @@ impl Integers for Neon<false, false> {
     const STORED_PANELS: usize = 1;
 
     type OneRow = Self;
+    type ManyRows = Self;
     type Factors = [int16x8_t; 4];
     type Stored = [[[i16; 2]; LANES]; 2];
     /// Of the first and of the second inputs in turn, which are added up at last.
@@ -339,6 +340,7 @@ impl<const I8MM: bool> Integers for Neon<true, I8MM> {
     const PAIRS: bool = I8MM;
 
     type OneRow = Self;
+    type ManyRows = Self;
     type Factors = [uint8x16_t; 4];
     type Stored = Group;
     /// Of the products with the multiples of 128, then with the rest.

@@ -180,6 +180,7 @@ impl<const N: usize> Integers for Simd128<N> {
 
     /// Its codes have to be taken apart in registers, too.
     type OneRow = Simd128<1>;
+    type ManyRows = Self;
     type Factors = [v128; N];
     type Stored = [[[i16; 2]; LANES]; 2];
     type Sums = [v128; N];

@@ -3,10 +3,13 @@
 
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, unrolled};
+use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, prefetch_to_second_level, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
+/// Register tiles of rows from which on multiplying takes longer than to wait for weights: then the next ones are fetched
+/// meanwhile. With fewer that would be in the way of what is waited for.
+const FEWEST_TILES: usize = 8;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
@@ -134,32 +137,44 @@ impl<S: Simd> FloatProduct<'_, S> {
                     accumulate: self.accumulate || start > 0,
                     ..*self
                 };
-                let panel = |p: usize| &w[p * depth + start / E::INPUTS..][..part.depth::<E>()];
+                let (first, len) = (start / E::INPUTS, part.depth::<E>());
+                let panel = |p: usize| &w[p * depth + first..][..len];
                 if S::WIDENS {
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
-                        part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], y);
+                        part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], 0, y);
                     }
                 } else if y.len() == P * self.rows {
                     let mut panels = [panel(0); P];
                     unrolled!(p < P of 4 => { panels[p] = panel(p) });
-                    part.row_tiles::<E, R, P>(panels, y);
+                    let ahead = if start + DEPTH < self.inputs { len } else { P * depth - first };
+                    part.row_tiles::<E, R, P>(panels, ahead, y);
                 } else {
-                    part.row_tiles::<E, R, 1>([panel(0)], y);
+                    part.row_tiles::<E, R, 1>([panel(0)], len, y);
                 }
             }
         }
     }
 
-    /// All rows of `P` panels, in register tiles of at most `R` that are as equal as can be.
+    /// All rows of `P` panels, in register tiles of at most `R` that are as equal as can be. If there are many, the weights
+    /// that come next are fetched meanwhile, so many places ahead, unless that is 0.
     #[inline(always)]
     fn row_tiles<E: Element, const R: usize, const P: usize>(
         &self,
         panels: [&[[E; LANES]]; P],
+        ahead: usize,
         y: &mut [[f32; LANES]],
     ) {
         let tiles = self.rows.div_ceil(R);
+        let share = |all: usize, tile: usize| all * tile / tiles;
         for tile in 0..tiles {
-            let (first, end) = (self.rows * tile / tiles, self.rows * (tile + 1) / tiles);
+            if ahead > 0 && tiles >= FEWEST_TILES && !self.simd.foresees() {
+                let places = share(panels[0].len(), tile)..share(panels[0].len(), tile + 1);
+                unrolled!(p < P of 4 => {
+                    let next = panels[p][places.clone()].iter();
+                    next.for_each(|weights| prefetch_to_second_level(std::ptr::from_ref(weights).wrapping_add(ahead)));
+                });
+            }
+            let (first, end) = (share(self.rows, tile), share(self.rows, tile + 1));
             self.row_tile::<E, R, P>(panels, first, end - first, y);
         }
     }

@@ -27,8 +27,11 @@ impl Op for QuantizeBlocks<'_> {
     const INTEGERS: bool = true;
 
     #[inline(always)]
-    fn run<S: Integers>(self, _: S) {
-        self.encode(S::ENCODING);
+    fn run<S: Integers>(self, simd: S) {
+        match simd.many_rows(self.rows) {
+            Some(_) if self.bits == ActivationBits::Twelve => self.encode(S::ManyRows::ENCODING),
+            _ => self.encode(S::ENCODING),
+        }
     }
 }
 

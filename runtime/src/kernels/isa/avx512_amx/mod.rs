@@ -3,7 +3,7 @@
 mod products;
 
 use super::amx::Amx;
-use super::avx512::Avx512;
+use super::avx512::Avx512Vnni;
 use crate::kernels::simd::entry;
 
 /// Fewest rows that tiles are faster for: taking codes apart costs as much as products of so many rows.
@@ -11,16 +11,16 @@ pub(in crate::kernels) const FEWEST_ROWS: usize = 25;
 
 /// The proof that this processor has both.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx512Amx(Avx512<true>, Amx);
+pub(in crate::kernels) struct Avx512Amx(Avx512Vnni, Amx);
 
 impl Avx512Amx {
     pub(in crate::kernels) fn detect() -> Option<Avx512Amx> {
-        Some(Avx512Amx(Avx512::<true>::detect()?, Amx::detect()?))
+        Some(Avx512Amx(Avx512Vnni::detect()?, Amx::detect()?))
     }
 
     /// What everything is done with that needs no tiles.
     #[inline(always)]
-    pub(in crate::kernels) fn vnni(self) -> Avx512<true> {
+    pub(in crate::kernels) fn vnni(self) -> Avx512Vnni {
         self.0
     }
 

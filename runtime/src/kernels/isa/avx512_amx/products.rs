@@ -9,7 +9,7 @@ use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::isa::amx::{Registers, Sums};
-use crate::kernels::isa::avx512::Avx512;
+use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
@@ -48,7 +48,7 @@ impl RunOn<Avx512Amx> for MatmulRounded<'_> {
     }
 }
 
-impl QuantizedProduct<'_, Avx512<true>> {
+impl QuantizedProduct<'_, Avx512Vnni> {
     /// The codes that are taken apart after those from block `start` on of a pair of panels.
     #[inline(always)]
     fn next_codes<C: Codes>(&self, pair: usize, start: usize) -> [&[Group]; 2] {
@@ -90,7 +90,7 @@ impl QuantizedProduct<'_, Avx512<true>> {
 
 /// `w x` for `x`: `[rows/16, rounded up][blocks]`.
 struct TileProduct<'a> {
-    product: QuantizedProduct<'a, Avx512<true>>,
+    product: QuantizedProduct<'a, Avx512Vnni>,
     registers: Registers,
     x: &'a [ActivationTile],
 }
@@ -224,7 +224,7 @@ fn add_row<S: Simd>(
 
 /// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
 struct RoundedTileProduct<'a> {
-    product: QuantizedProduct<'a, Avx512<true>>,
+    product: QuantizedProduct<'a, Avx512Vnni>,
     registers: Registers,
     x: &'a [Tile],
 }

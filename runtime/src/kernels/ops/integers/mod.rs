@@ -9,7 +9,7 @@ use crate::kernels::LANES;
 use crate::kernels::quantized::{
     ActivationBits, ActivationBlock, Encoding, GROUPS, Group, Quantized, QuantizedPanel,
 };
-use crate::kernels::simd::{Bytes, Integers, Op, unrolled};
+use crate::kernels::simd::{Aligned, Bytes, Integers, Op, unrolled};
 use crate::kernels::tiles::{ActivationTile, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
@@ -62,6 +62,11 @@ impl Op for MatmulQuantized<'_> {
         if rows == 1 {
             let product = QuantizedProduct::new(simd.one_row(), w, x, rows);
             return with_codes!(w.dtype, product.few_rows::<_, 1>(y));
+        }
+        if let Some(simd) = simd.many_rows(rows)
+            && bits == ActivationBits::Twelve
+        {
+            return QuantizedProduct::new(simd, w, x, rows).stored_rows::<8, 2, 0>(y);
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
         let is_one_half = S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight;
@@ -456,7 +461,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// activations only the halves from `H` on are multiplied.
     #[inline(always)]
     fn stored_rows<const R: usize, const P: usize, const H: usize>(&self, y: &mut [[f32; LANES]]) {
-        let mut buffer = [[[S::NOTHING_STORED; GROUPS]; DEPTH]; P];
+        let Aligned(buffer) = &mut Aligned([[[S::NOTHING_STORED; GROUPS]; DEPTH]; P]);
         for (first, y) in (0..).step_by(P).zip(y.chunks_mut(P * self.rows)) {
             let panels = y.len() / self.rows;
             y.fill([0.0; LANES]);
@@ -467,7 +472,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                     with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
                 }
                 if panels == P {
-                    self.stored_tiles::<R, P, H>(first, blocks, &buffer, y);
+                    self.stored_tiles::<R, P, H>(first, blocks, buffer, y);
                 } else if let Some(buffer) = buffer.first_chunk() {
                     self.stored_tiles::<R, 1, H>(first, blocks, buffer, y);
                 }
@@ -513,18 +518,32 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut first = 0;
         while first < self.rows {
             let rows = tile_rows(self.rows - first, R);
-            for (i, block) in blocks.clone().enumerate() {
-                let mut values = [&buffer[0][i]; P];
-                unrolled!(p < P of 2 => { values[p] = &buffer[p][i] });
-                match rows {
-                    6 if R >= 6 => self.stored::<6, P, H>(&panels, block, values, first, y),
-                    4 if R >= 4 => self.stored::<4, P, H>(&panels, block, values, first, y),
-                    3 if R >= 3 => self.stored::<3, P, H>(&panels, block, values, first, y),
-                    2 => self.stored::<2, P, H>(&panels, block, values, first, y),
-                    _ => self.stored::<1, P, H>(&panels, block, values, first, y),
-                }
+            match rows {
+                8 if R >= 8 => self.stored_tile::<8, P, H>(&panels, &blocks, buffer, first, y),
+                6 if R >= 6 => self.stored_tile::<6, P, H>(&panels, &blocks, buffer, first, y),
+                4 if R >= 4 => self.stored_tile::<4, P, H>(&panels, &blocks, buffer, first, y),
+                3 if R >= 3 => self.stored_tile::<3, P, H>(&panels, &blocks, buffer, first, y),
+                2 => self.stored_tile::<2, P, H>(&panels, &blocks, buffer, first, y),
+                _ => self.stored_tile::<1, P, H>(&panels, &blocks, buffer, first, y),
             }
             first += rows;
+        }
+    }
+
+    /// The same to the `R` rows from `first` on.
+    #[inline(always)]
+    fn stored_tile<const R: usize, const P: usize, const H: usize>(
+        &self,
+        panels: &[QuantizedPanel<'_>; P],
+        blocks: &Range<usize>,
+        buffer: &[[[S::Stored; GROUPS]; DEPTH]; P],
+        first: usize,
+        y: &mut [[f32; LANES]],
+    ) {
+        for (i, block) in blocks.clone().enumerate() {
+            let mut values = [&buffer[0][i]; P];
+            unrolled!(p < P of 2 => { values[p] = &buffer[p][i] });
+            self.stored::<R, P, H>(panels, block, values, first, y);
         }
     }
 
@@ -588,9 +607,10 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         }
         unrolled!(p < P of 2 => {
             let scales = simd.bytes_as_floats(&panels[p].block_scales[block]);
+            let Some(y) = y[p * rows + first..].first_chunk_mut::<R>() else { return };
             unrolled!(r < R of 8 => {
-                let (y, product) = (&mut y[p * rows + first + r], simd.mul(products[r][p], scales));
-                simd.store(simd.fma(simd.load(y), product, x[r].scale), y);
+                let sum = simd.fma(simd.load(&y[r]), simd.mul(products[r][p], scales), x[r].scale);
+                simd.store(sum, &mut y[r]);
             });
         });
     }
