@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # AVX-VNNI, AVX-512, AVX512-VNNI, AVX512-BF16 and AMX under Bochs, which emulates a processor that has them: the kernels'
 # unit tests, and the SHA-256 of the logits of 40 positions of bf16 and of q4, which must be that of this processor's other
-# sets; that of fast sessions must be the oracle's on VNNI and AVX512-BF16, and their logits near the exact ones on AMX.
+# sets; that of fast sessions must be the oracle's on VNNI, and their logits near the exact ones on AMX.
 # usage: scripts/test_avx512.sh
 #
 # Installs what it lacks by apt (a compiler, a kernel's headers, what makes a disk that boots), and builds Bochs from
@@ -214,7 +214,7 @@ for isa in scalar avx2 avxvnni avx512 avx512vnni avx512amx; do
     expect "${exact[0]} $isa"
     expect "${exact[1]} $isa"
 done
-expect "${rounded[0]} fast on avx512bf16, .*"
+# On AVX512-BF16 alone nothing is fast with an Intel, which this is: the kernels' tests look at its bits.
 expect "${rounded[1]} fast on int8, .*"
 expect '[0-9a-f]{64} fast on amx, up to 0\.[01][0-9]* from exact'
 expect 'test result: ok\. [1-9][0-9]+ passed; 0 failed.*'

@@ -26,10 +26,10 @@ const fn kernel(set: &'static str, operation: &'static str, name: &'static str, 
 
 const AVX2: &str = "4Avx2Kb0_E3run8compiled";
 const AVX_VNNI: &str = "4Avx2Kb1_E3run8compiled";
-const AVX512: &str = "6Avx512Kb0_E3run8compiled";
-const AVX512_VNNI: &str = "6Avx512Kb1_E3run8compiled";
-const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
 // Two equal parameters: the second is a reference to the first, whose number depends on what is before it.
+const AVX512: &str = "6Avx512Kb0_KB";
+const AVX512_VNNI: &str = "6Avx512Kb1_KB";
+const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
 const NEON: &str = "4NeonKb0_KB";
 const NEON_DOTPROD: &str = "4NeonKb1_Kb0_E3run8compiled";
 const NEON_I8MM: &str = "4NeonKb1_KB";
@@ -83,6 +83,13 @@ const X86: Processor = Processor {
                 .split_once(',')
                 .is_some_and(|(from, to)| is_vector(from) && (to.contains("(%rsp") || to.contains("(%rbp")))
     },
+};
+
+/// What AVX512-VNNI has for many rows where all operations of 512 bits share two units.
+const X86_I16: Processor = Processor {
+    kernels: &[kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized, i16", 2.0)],
+    integers: &["vpdpwssd"],
+    ..X86
 };
 
 const ARM: Processor = Processor {
@@ -146,7 +153,9 @@ impl Loop {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "looks at optimized code")]
 fn x86_kernels_keep_their_sums_in_registers() {
-    check(&X86, &program("smolrun"));
+    let program = program("smolrun");
+    check(&X86, &program);
+    check(&X86_I16, &program);
 }
 
 /// `scripts/test_targets.sh` sets the linker that this needs.

@@ -46,7 +46,7 @@ fn unit_of(name: &str) -> Option<&'static str> {
     match name {
         "scalar" => Some("scalar"),
         "avx512" | "avx512vnni" | "avx512amx" if has_avx512_bf16() && has_amx() => Some("amx"),
-        "avx512" | "avx512vnni" | "avx512amx" if has_avx512_bf16() => Some("avx512bf16"),
+        "avx512" | "avx512vnni" | "avx512amx" if has_avx512_bf16() && is_amd() => Some("avx512bf16"),
         _ => None,
     }
 }
@@ -60,9 +60,20 @@ fn has_avx512_bf16() -> bool {
 
 /// Whether the processor has AMX with bf16, and Linux lets programs use it: of others we never ask.
 fn has_amx() -> bool {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let flags = cpuinfo("flags");
     cfg!(target_arch = "x86_64") && ["amx_tile", "amx_bf16"].iter().all(|flag| flags.contains(flag))
+}
+
+/// Whether AVX512-BF16 is faster than exact products: Intel's is not.
+fn is_amd() -> bool {
+    let vendor = cpuinfo("vendor_id");
+    ["AuthenticAMD", "HygonGenuine"].iter().any(|amd| vendor.ends_with(amd))
+}
+
+/// What Linux says of the first processor.
+fn cpuinfo(name: &str) -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    cpuinfo.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
 }
 
 /// The unit for quantized matrices that the set `name` has.
@@ -233,7 +244,7 @@ fn the_program_says_where_fast_changes_nothing() {
         }
         None => {
             let note = "smolrun: --fast: exact, because the processor has, or may use, no unit for it: AMX, \
-                        AVX512-BF16 for bf16 matrices, VNNI or Arm's dot product for quantized ones\n";
+                        AMD's AVX512-BF16 for bf16 matrices, VNNI or Arm's dot product for quantized ones\n";
             assert!(stderr == note && !stdout.contains("not bit-exact"), "{stderr}{stdout}");
         }
     }

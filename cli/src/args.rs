@@ -407,7 +407,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) overflow: OverflowArg,
     /// Run prompts faster by rounding more, to bf16 or to 8 bits. Not bit-exact.
     ///
-    /// A blob whose matrices are bf16 needs AMX or AVX512-BF16: activations are rounded to bf16. A quantized one needs
+    /// A blob whose matrices are bf16 needs AMX or AMD's AVX512-BF16: activations are rounded to bf16. A quantized one needs
     /// AMX, which rounds its weights to bf16, too, or VNNI or Arm's dot product: activations are rounded to 8 bits
     /// instead of 12. Otherwise everything stays exact, and a line on standard error says so.
     ///

@@ -43,8 +43,8 @@ impl fmt::Display for Fast {
             Fast::Off => f.write_str("exact"),
             Fast::On(unit) => write!(f, "prompts rounded for {unit}, not bit-exact"),
             Fast::NoUnit => f.write_str(
-                "exact, because the processor has, or may use, no unit for it: AMX, AVX512-BF16 for bf16 matrices, \
-                 VNNI or Arm's dot product for quantized ones",
+                "exact, because the processor has, or may use, no unit for it: AMX, AMD's AVX512-BF16 for bf16 \
+                 matrices, VNNI or Arm's dot product for quantized ones",
             ),
             Fast::NothingToRound => {
                 f.write_str("exact, because the blob's matrices are neither bf16 nor quantized")
@@ -70,7 +70,7 @@ impl Rounding {
     ) -> std::result::Result<Rounding, Fast> {
         let has_bf16 = dtypes.clone().any(|dtype| dtype == Dtype::Bf16);
         let has_quantized = dtypes.clone().any(|dtype| dtype.code_bits().is_some());
-        let bf16 = if has_bf16 { kernels.bf16_units().pop() } else { None };
+        let bf16 = if has_bf16 { kernels.fast_unit_for_bf16() } else { None };
         let quantized = if has_quantized { kernels.fast_unit_for_quantized() } else { None };
         match (bf16, quantized) {
             (None, None) if has_bf16 || has_quantized => Err(Fast::NoUnit),

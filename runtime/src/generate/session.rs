@@ -41,7 +41,7 @@ pub struct SessionOptions {
     /// Whether prompts may run faster, with activations that are rounded more, on a unit of the processor: **not
     /// bit-exact**. By default everything is exact.
     ///
-    /// Bf16 matrices need AMX or AVX512-BF16, quantized ones AMX, VNNI (of AVX or AVX-512) or Arm's dot product.
+    /// Bf16 matrices need AMX or AMD's AVX512-BF16, quantized ones AMX, VNNI (of AVX or AVX-512) or Arm's dot product.
     /// [`Session::fast`] says what came of it.
     /// Where the layers run over 32 tokens or more at once, the inputs of a bf16 matrix are rounded to 8 significant
     /// bits. Each output then moves by at most (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. With

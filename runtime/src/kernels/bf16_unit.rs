@@ -38,6 +38,17 @@ impl Bf16Unit {
         }
     }
 
+    /// Whether it is faster than exact products; its imitation counts as if it were.
+    pub(crate) fn is_fast(self) -> bool {
+        match self {
+            Bf16Unit::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Bf16Unit::Avx512Bf16(unit) => unit.is_fast(),
+            #[cfg(target_arch = "x86_64")]
+            Bf16Unit::Amx(..) => true,
+        }
+    }
+
     /// Of this unit for bf16 matrices and [`FastUnit::Int8`] for quantized ones.
     pub(crate) fn name_with_int8(self) -> &'static str {
         match self {

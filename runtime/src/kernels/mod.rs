@@ -113,6 +113,22 @@ impl Kernels {
         sets.into_iter().flatten().map(Kernels).collect()
     }
 
+    /// The same set as it is on processors of the other maker, where that makes a difference.
+    #[cfg(test)]
+    fn of_other_vendor(self) -> Option<Kernels> {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(set) => Some(Kernels(Set::Avx2(set.of_other_vendor()))),
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(set) => Some(Kernels(Set::AvxVnni(set.of_other_vendor()))),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(set) => Some(Kernels(Set::Avx512(set.of_other_vendor()))),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(set) => Some(Kernels(Set::Avx512Vnni(set.of_other_vendor()))),
+            _ => None,
+        }
+    }
+
     /// The fastest set that this processor has.
     pub fn detect() -> Kernels {
         Self::available().pop().unwrap_or(Kernels(Set::Scalar))
@@ -289,6 +305,12 @@ impl Kernels {
             Set::Avx512Amx(_) => avx512_amx::FEWEST_ROWS,
             _ => usize::MAX,
         }
+    }
+
+    /// What multiplies activations rounded to bf16 with bf16 weights faster than exact ones, if anything does; the scalar set
+    /// imitates it.
+    pub(crate) fn fast_unit_for_bf16(self) -> Option<Bf16Unit> {
+        self.bf16_units().pop().filter(|unit| unit.is_fast())
     }
 
     /// What multiplies rounded activations with quantized weights faster than exact ones, if anything does; the scalar set

@@ -52,7 +52,12 @@ fn at(feature: usize, row: usize, rows: usize) -> usize {
 /// read together.
 const OUTPUTS: [usize; 7] = [1, 15, 16, 17, 64, 80, 113];
 const INPUTS: [usize; 7] = [1, 15, 16, 17, 100, 256, 523];
-const ROWS: [usize; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 25];
+const ROWS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 25, 67];
+
+/// Every set, as this processor's maker has it and as the other one would: their bits are the same.
+fn sets() -> Vec<Kernels> {
+    Kernels::available().into_iter().flat_map(|set| [Some(set), set.of_other_vendor()]).flatten().collect()
+}
 
 #[test]
 fn matmul_is_the_matrix_product() {
@@ -69,7 +74,7 @@ fn matmul_is_the_matrix_product() {
             }
             let start = noise.vec(outputs.next_multiple_of(LANES) * rows);
             let mut exact = Vec::new();
-            for set in Kernels::available() {
+            for set in sets() {
                 let mut y = start.clone();
                 set.matmul(w, &x, rows, &mut y, accumulate);
                 assert_product(&matrix, outputs, inputs, &x, &y, accumulate.then_some(&start));
@@ -140,7 +145,7 @@ fn i8_weights_give_the_bits_of_the_same_numbers_as_f32() {
 
 /// That the same numbers stored in two ways give the same product in every set.
 fn assert_same_products(stored: [Elements<'_>; 2], inputs: usize, x: &[f32], rows: usize) {
-    for set in Kernels::available() {
+    for set in sets() {
         let results = stored.map(|data| {
             let w = Panels { data, inputs };
             let mut y = vec![f32::NAN; w.len() / inputs * rows];
@@ -188,7 +193,7 @@ fn a_chain_may_be_split_anywhere() {
     let panels = pack(&noise.vec(outputs * inputs), outputs, inputs);
     for rows in [1, 3, 6] {
         let x = noise.vec(inputs * rows);
-        for set in Kernels::available() {
+        for set in sets() {
             let mut whole = vec![0.0; outputs * rows];
             set.matmul(Panels { data: Elements::F32(&panels), inputs }, &x, rows, &mut whole, false);
             let mut parts = vec![f32::NAN; outputs * rows];
@@ -212,7 +217,7 @@ fn rms_norm_is_its_formula() {
         for row in 0..rows {
             (0..features).for_each(|feature| x[at(feature, row, rows)] = 3.0 * noise.next());
         }
-        let results: Vec<_> = Kernels::available()
+        let results: Vec<_> = sets()
             .into_iter()
             .map(|set| {
                 // As two workers do it: the rows in two parts.
@@ -260,7 +265,7 @@ fn softmax_sums_to_one_over_the_positions_that_a_token_sees() {
         let (rows, positions): (usize, usize) = (heads * tokens, len + tokens - 1);
         let scores: Vec<f32> =
             noise.vec(positions.next_multiple_of(LANES) * rows).iter().map(|x| x * 30.0).collect();
-        let results: Vec<_> = Kernels::available()
+        let results: Vec<_> = sets()
             .into_iter()
             .map(|set| {
                 let mut y = scores.clone();
@@ -290,7 +295,7 @@ fn silu_mul_and_add_are_their_formulas() {
     let mut noise = Noise(5);
     for (panels, rows) in [(1, 1), (3, 1), (2, 5)] {
         let gate_up: Vec<f32> = noise.vec(2 * panels * rows * LANES).iter().map(|x| x * 20.0).collect();
-        let results: Vec<_> = Kernels::available()
+        let results: Vec<_> = sets()
             .into_iter()
             .map(|set| {
                 let mut y = vec![f32::NAN; panels * rows * LANES];

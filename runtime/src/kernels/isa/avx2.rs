@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::vendor::foresees;
+use super::vendor::is_amd;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
@@ -12,7 +12,7 @@ use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 /// parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Avx2<const VNNI: bool> {
-    foresees: bool,
+    is_amd: bool,
 }
 
 impl Avx2<false> {
@@ -20,19 +20,27 @@ impl Avx2<false> {
         let has_all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        has_all.then(|| Avx2 { foresees: foresees() })
+        has_all.then(|| Avx2 { is_amd: is_amd() })
     }
 }
 
 impl Avx2<true> {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Avx2 { foresees } = Avx2::<false>::detect()?;
-        is_x86_feature_detected!("avxvnni").then_some(Avx2 { foresees })
+        let Avx2 { is_amd } = Avx2::<false>::detect()?;
+        is_x86_feature_detected!("avxvnni").then_some(Avx2 { is_amd })
     }
 
     /// The same without VNNI.
     pub(in crate::kernels) fn plain(self) -> Avx2<false> {
-        Avx2 { foresees: self.foresees }
+        Avx2 { is_amd: self.is_amd }
+    }
+}
+
+#[cfg(test)]
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// The same as if another maker had made the processor.
+    pub(in crate::kernels) fn of_other_vendor(self) -> Self {
+        Avx2 { is_amd: !self.is_amd }
     }
 }
 
@@ -52,7 +60,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn foresees(self) -> bool {
-        self.foresees
+        self.is_amd
     }
 
     #[inline(always)]

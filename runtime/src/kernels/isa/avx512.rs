@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::vendor::foresees;
+use super::vendor::is_amd;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
@@ -13,7 +13,7 @@ use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 /// first.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Avx512<const VNNI: bool, const BYTES: bool> {
-    foresees: bool,
+    is_amd: bool,
 }
 
 /// AVX-512 without VNNI.
@@ -32,19 +32,24 @@ impl Avx512Plain {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        has_all.then(|| Avx512 { foresees: foresees() })
+        has_all.then(|| Avx512 { is_amd: is_amd() })
+    }
+
+    /// Whether AVX512-BF16, where there is any, multiplies more than f32 does.
+    pub(in crate::kernels) fn gains_by_bf16(self) -> bool {
+        self.is_amd
     }
 }
 
 impl Avx512Vnni {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Avx512 { foresees } = Avx512Plain::detect()?;
-        is_x86_feature_detected!("avx512vnni").then_some(Avx512 { foresees })
+        let Avx512 { is_amd } = Avx512Plain::detect()?;
+        is_x86_feature_detected!("avx512vnni").then_some(Avx512 { is_amd })
     }
 
     /// The same without VNNI.
     pub(in crate::kernels) fn plain(self) -> Avx512Plain {
-        Avx512 { foresees: self.foresees }
+        Avx512 { is_amd: self.is_amd }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
@@ -103,6 +108,14 @@ impl Avx512Vnni {
     }
 }
 
+#[cfg(test)]
+impl<const VNNI: bool, const BYTES: bool> Avx512<VNNI, BYTES> {
+    /// The same as if another maker had made the processor.
+    pub(in crate::kernels) fn of_other_vendor(self) -> Self {
+        Avx512 { is_amd: !self.is_amd }
+    }
+}
+
 entry!(Avx512Plain, "fma,avx512f,avx512bw,avx512dq,avx512vl");
 entry!(Avx512Vnni, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 
@@ -120,7 +133,7 @@ impl<const VNNI: bool, const BYTES: bool> Simd for Avx512<VNNI, BYTES> {
 
     #[inline(always)]
     fn foresees(self) -> bool {
-        self.foresees
+        self.is_amd
     }
 
     #[inline(always)]
@@ -332,7 +345,7 @@ impl Integers for Avx512Vnni {
 
     #[inline(always)]
     fn many_rows(self, rows: usize) -> Option<Avx512<true, false>> {
-        (!self.foresees && rows >= FEWEST_ROWS_OF_I16).then_some(Avx512 { foresees: self.foresees })
+        (!self.is_amd && rows >= FEWEST_ROWS_OF_I16).then_some(Avx512 { is_amd: self.is_amd })
     }
 
     #[inline(always)]

@@ -21,6 +21,11 @@ impl Avx512Bf16 {
         is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(set))
     }
 
+    /// Whether it is faster than exact products.
+    pub(in crate::kernels) fn is_fast(self) -> bool {
+        self.0.gains_by_bf16()
+    }
+
     // SAFETY of every `unsafe` below: `self` proves that the processor has the instructions, and each load or store
     // touches the whole array.
 

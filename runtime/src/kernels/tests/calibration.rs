@@ -1,7 +1,7 @@
 //! What the converter calibrates with.
 
 use super::super::{Kernels, LANES};
-use super::{Noise, at};
+use super::{Noise, at, sets};
 use crate::kernels::Features;
 
 fn bits(numbers: &[f32]) -> Vec<u32> {
@@ -19,7 +19,7 @@ fn few_columns_add_what_a_product_with_zeros_adds() {
             let (x, y) = (noise.vec(INPUTS * rows), noise.vec(LANES * rows));
             let mut expected = y.clone();
             Kernels::named("scalar").unwrap().add_product(w.as_flattened(), INPUTS, &x, rows, &mut expected);
-            for kernels in Kernels::available().into_iter().filter(|kernels| kernels.is_exact()) {
+            for kernels in sets().into_iter().filter(|kernels| kernels.is_exact()) {
                 let mut found = y.clone();
                 kernels.add_columns(&w, columns, x.as_chunks().0, found.as_chunks_mut().0);
                 assert_eq!(bits(&found), bits(&expected), "{} {rows} {columns:?}", kernels.name());
@@ -58,7 +58,7 @@ fn features_have_the_products_of_their_numbers() {
             }
             assert_eq!(expected[at(a, 7, count)], expected[at(a, 9, count)], "{count} {tokens} {a}");
         }
-        for kernels in Kernels::available() {
+        for kernels in sets() {
             let found = products(kernels, &kernels.round_features(&activations, tokens));
             assert!(
                 !kernels.is_exact() || bits(&found) == bits(&expected),
@@ -71,7 +71,7 @@ fn features_have_the_products_of_their_numbers() {
 
 #[test]
 fn what_is_not_finite_is_seen_in_the_products() {
-    for kernels in Kernels::available() {
+    for kernels in sets() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut activations = vec![1.0; 16 * 40];
             activations[at(2, 35, 40)] = bad;

@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at};
+use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at, sets};
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::panels::Element;
@@ -133,7 +133,7 @@ fn products_are_those_of_the_document() {
             for (rows, bits) in ROWS.into_iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
                 let x = activations(&mut noise, inputs, rows);
                 let mut exact = Vec::new();
-                for set in Kernels::available() {
+                for set in sets() {
                     for y in products(set, &mut noise, w, &x, bits, inputs, rows) {
                         assert_product(&section, dtype, bits, [outputs, inputs, rows], &x, &y);
                         if set.is_exact() {
@@ -191,7 +191,7 @@ fn assert_product(
 #[test]
 fn products_rounded_to_bf16_are_near() {
     let mut noise = Noise(16);
-    for set in Kernels::available() {
+    for set in sets() {
         let Some(FastUnit::Bf16(unit)) = set.fast_unit_for_quantized() else { continue };
         for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
             for (dtype, rows) in DTYPES.into_iter().flat_map(|d| [1, 16, 33, 48].map(|r| (d, r))) {
@@ -258,7 +258,7 @@ fn largest_codes_and_activations_overflow_nothing() {
         scales[QuantizedPanels::ROW_SCALES].as_chunks_mut().0.fill(0x3f80u16.to_le_bytes()); // 1
         let w = Quantized::new(&section, dtype, 64).unwrap();
         for (rows, bits) in [1, 2].into_iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
-            for set in Kernels::available() {
+            for set in sets() {
                 let expected = -128.0 * 255.0 * 64.0 * 3.0 * sign;
                 for y in products(set, &mut Noise(14), w, &vec![sign * 3.0; 64 * rows], bits, 64, rows) {
                     assert!(y.iter().all(|y| (y / expected - 1.0).abs() < 1e-6), "{}: {y:?}", set.name());
@@ -336,7 +336,7 @@ fn sets_round_as_plain_rust_does() {
             QuantizeBlocks { x: &x, rows, first: 0, bits, blocks: &mut blocks }.encode(encoding);
             blocks
         };
-        for set in Kernels::available() {
+        for set in sets() {
             let found = of(set);
             let same = |encoding| {
                 bytemuck::cast_slice::<_, u8>(&plain(encoding)) == bytemuck::cast_slice::<_, u8>(&found)
