@@ -214,7 +214,7 @@ for isa in scalar avx2 avxvnni avx512 avx512vnni avx512amx; do
     expect "${exact[0]} $isa"
     expect "${exact[1]} $isa"
 done
-# On AVX512-BF16 alone nothing is fast with an Intel, which this is: the kernels' tests look at its bits.
+# Bochs says that it is an Intel, where `fast` does not use AVX512-BF16 alone. The kernels' tests check that unit's bits.
 expect "${rounded[1]} fast on int8, .*"
 expect '[0-9a-f]{64} fast on amx, up to 0\.[01][0-9]* from exact'
 expect 'test result: ok\. [1-9][0-9]+ passed; 0 failed.*'

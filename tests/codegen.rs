@@ -87,7 +87,7 @@ const X86: Processor = Processor {
 
 /// What AVX512-VNNI has for many rows where all operations of 512 bits share two units.
 const X86_I16: Processor = Processor {
-    kernels: &[kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized, i16", 2.0)],
+    kernels: &[kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized, i16", 1.7)],
     integers: &["vpdpwssd"],
     ..X86
 };

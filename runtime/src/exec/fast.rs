@@ -21,7 +21,7 @@ pub enum Fast {
     /// being fast. With quantized ones: `amx`, or `int8`, whose bits are the same on every processor. Of a blob with both,
     /// where they differ: both names, such as `avx512bf16+int8`.
     On(&'static str),
-    /// Everything is exact, because the instruction set has no unit for the blob's matrices.
+    /// Everything is exact, because the instruction set has no unit that is faster for the blob's matrices.
     NoUnit,
     /// Everything is exact, because no matrix of the blob's layers is bf16 or quantized.
     NothingToRound,

@@ -50,7 +50,7 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
-use self::simd::{Op, RunOn, prefetch};
+use self::simd::{Cache, Op, RunOn, prefetch};
 pub use self::simd::{PlainOp, one_by_one};
 pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
@@ -378,5 +378,5 @@ fn prefetch_beginning<T>(elements: &[T]) {
     const BYTES: usize = 2048;
     const LINE: usize = 64;
     let lines = elements.chunks(LINE / size_of::<T>()).take(BYTES / LINE);
-    lines.for_each(|line| prefetch(line.as_ptr()));
+    lines.for_each(|line| prefetch(line.as_ptr(), Cache::First));
 }

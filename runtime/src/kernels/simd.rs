@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use super::LANES;
 use super::half::{Bf16Pair, F16};
-use super::quantized::{ActivationBlock, Encoding, GROUPS, Group};
+use super::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
 
 /// An operation with its operands, defined once for all instruction sets.
 ///
@@ -58,30 +58,27 @@ impl<S: Integers, O: Op> RunOn<S> for O {
     }
 }
 
+/// How near to a core memory is fetched.
+#[derive(Clone, Copy)]
+pub(super) enum Cache {
+    First,
+    Second,
+}
+
 /// Starts to fetch the line of memory that holds an address, which may be anyone's: it changes speed and nothing else.
 #[inline(always)]
-pub(super) fn prefetch<T>(address: *const T) {
+pub(super) fn prefetch<T>(address: *const T, cache: Cache) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program sees, and faults at no address; every x86-64 processor has it.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match cache {
+            Cache::First => _mm_prefetch::<_MM_HINT_T0>(address.cast()),
+            Cache::Second => _mm_prefetch::<_MM_HINT_T1>(address.cast()),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// The same, as far as the second-level cache.
-#[inline(always)]
-pub(super) fn prefetch_to_second_level<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: see above.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    let _ = (address, cache);
 }
 
 /// Numbers in memory that begin where a line of the caches does, so that no register is loaded from two lines.
@@ -121,7 +118,7 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn read_ahead<T>(self, from: &T) {
         if Self::READ_AHEAD > 0 {
-            prefetch(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD));
+            prefetch(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD), Cache::First);
         }
     }
     fn zero(self) -> Self::Lanes;
@@ -178,7 +175,7 @@ pub(crate) trait Integers: Bytes {
 
     /// The same set with the parts that suit one row.
     type OneRow: Integers<Lanes = Self::Lanes>;
-    /// The same set with the products that suit many rows of 12-bit activations.
+    /// The same set with the products that suit many rows.
     type ManyRows: Integers<Lanes = Self::Lanes>;
     /// What a half multiplies, of a part's outputs.
     type Factors: Copy;
@@ -190,9 +187,9 @@ pub(crate) trait Integers: Bytes {
     const NOTHING_STORED: Self::Stored;
 
     fn one_row(self) -> Self::OneRow;
-    /// If so many rows are better multiplied by [`Integers::ManyRows`] on this processor.
+    /// [`Integers::ManyRows`], if so many rows of such activations are multiplied, and encoded, by it on this processor.
     #[inline(always)]
-    fn many_rows(self, _rows: usize) -> Option<Self::ManyRows> {
+    fn many_rows(self, _rows: usize, _bits: ActivationBits) -> Option<Self::ManyRows> {
         None
     }
 

@@ -5,12 +5,11 @@ use std::arch::x86_64::*;
 use super::vendor::is_amd;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
-use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
+use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
 use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
 
-/// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`: products of
-/// four bytes, which multiply two parts of 12-bit activations as they are if `BYTES`, else i16 have to be made of the bytes
-/// first.
+/// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`. If `BYTES`, it
+/// multiplies codes as bytes, four at a time, with two parts of 12-bit activations. Else i16 are made of the bytes first.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Avx512<const VNNI: bool, const BYTES: bool> {
     is_amd: bool,
@@ -21,8 +20,8 @@ pub(in crate::kernels) type Avx512Plain = Avx512<false, false>;
 /// AVX-512 with VNNI.
 pub(in crate::kernels) type Avx512Vnni = Avx512<true, true>;
 
-/// Rows from which on values in memory are multiplied as i16 where all operations of 512 bits share the two units that
-/// multiply: that leaves least beside the products.
+/// Fewest rows for which codes are multiplied as i16 where all operations of 512 bits share the two units that multiply: i16
+/// need fewest operations beside the products, but must be made first.
 const FEWEST_ROWS_OF_I16: usize = 64;
 
 impl Avx512Plain {
@@ -344,8 +343,9 @@ impl Integers for Avx512Vnni {
     }
 
     #[inline(always)]
-    fn many_rows(self, rows: usize) -> Option<Avx512<true, false>> {
-        (!self.is_amd && rows >= FEWEST_ROWS_OF_I16).then_some(Avx512 { is_amd: self.is_amd })
+    fn many_rows(self, rows: usize, bits: ActivationBits) -> Option<Avx512<true, false>> {
+        let gains = !self.is_amd && rows >= FEWEST_ROWS_OF_I16 && bits == ActivationBits::Twelve;
+        gains.then_some(Avx512 { is_amd: self.is_amd })
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, prefetch_to_second_level, unrolled};
+use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
@@ -170,8 +170,9 @@ impl<S: Simd> FloatProduct<'_, S> {
             if ahead > 0 && tiles >= FEWEST_TILES && !self.simd.foresees() {
                 let places = share(panels[0].len(), tile)..share(panels[0].len(), tile + 1);
                 unrolled!(p < P of 4 => {
-                    let next = panels[p][places.clone()].iter();
-                    next.for_each(|weights| prefetch_to_second_level(std::ptr::from_ref(weights).wrapping_add(ahead)));
+                    for weights in &panels[p][places.clone()] {
+                        prefetch(std::ptr::from_ref(weights).wrapping_add(ahead), Cache::Second);
+                    }
                 });
             }
             let (first, end) = (share(self.rows, tile), share(self.rows, tile + 1));

@@ -28,9 +28,9 @@ impl Op for QuantizeBlocks<'_> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        match simd.many_rows(self.rows) {
-            Some(_) if self.bits == ActivationBits::Twelve => self.encode(S::ManyRows::ENCODING),
-            _ => self.encode(S::ENCODING),
+        match simd.many_rows(self.rows, self.bits) {
+            Some(_) => self.encode(S::ManyRows::ENCODING),
+            None => self.encode(S::ENCODING),
         }
     }
 }

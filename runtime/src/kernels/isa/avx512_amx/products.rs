@@ -14,7 +14,7 @@ use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
 use crate::kernels::quantized::{Group, QuantizedPanel};
-use crate::kernels::simd::{Bytes, RunOn, Simd, prefetch, unrolled};
+use crate::kernels::simd::{Bytes, Cache, RunOn, Simd, prefetch, unrolled};
 use crate::kernels::tiles::{ActivationTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: 24 KiB for two panels, which stay in
@@ -72,7 +72,7 @@ impl QuantizedProduct<'_, Avx512Vnni> {
     fn prefetch(&self, codes: [&[Group]; 2], first: usize, count: usize) {
         for codes in codes {
             for group in codes.iter().skip(first).take(count) {
-                prefetch(group);
+                prefetch(group, Cache::First);
             }
         }
     }

@@ -63,9 +63,7 @@ impl Op for MatmulQuantized<'_> {
             let product = QuantizedProduct::new(simd.one_row(), w, x, rows);
             return with_codes!(w.dtype, product.few_rows::<_, 1>(y));
         }
-        if let Some(simd) = simd.many_rows(rows)
-            && bits == ActivationBits::Twelve
-        {
+        if let Some(simd) = simd.many_rows(rows, bits) {
             return QuantizedProduct::new(simd, w, x, rows).stored_rows::<8, 2, 0>(y);
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
