@@ -4,8 +4,9 @@ use bytemuck::Zeroable;
 
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::{
-    ActivationBits, ActivationBlock, Elements, InverseRms, Kernels, LANES, MatmulQuantized, Panels,
-    QuantizeBlocks, Quantized, ScaleRows, SiluMul, Softmax, activation_blocks,
+    ActivationBits, ActivationBlock, ActivationTile, Elements, InverseRms, Kernels, LANES, MatmulQuantized,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, ScaleRows, SiluMul, Softmax,
+    activation_blocks, activation_tiles,
 };
 use crate::storage::AlignedBuf;
 
@@ -16,6 +17,8 @@ pub struct Matrix {
     inputs: usize,
     /// The activations that quantized weights take.
     blocks: Vec<ActivationBlock>,
+    /// The same where the set takes tiles.
+    tiles: AlignedBuf<ActivationTile>,
 }
 
 /// What a matrix in memory can be of.
@@ -43,7 +46,13 @@ impl Matrix {
         let mut data = AlignedBuf::zeroed(bytes / 4).expect("a benchmark has memory");
         // Something else than what is there, so that each page is one of its own.
         data.fill(f32::from_bits(0x3c00_3c00));
-        Matrix { dtype, data, inputs, blocks: Vec::new() }
+        Matrix {
+            dtype,
+            data,
+            inputs,
+            blocks: Vec::new(),
+            tiles: AlignedBuf::zeroed(0).expect("a benchmark has memory"),
+        }
     }
 
     /// Bytes of its numbers.
@@ -61,6 +70,14 @@ impl Matrix {
             MatrixDtype::I8 => Elements::I8(bytemuck::cast_slice(&self.data)),
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
+                if rows >= kernels.fewest_tile_rows() {
+                    let len = activation_tiles(inputs, rows);
+                    if self.tiles.len() != len {
+                        self.tiles = AlignedBuf::zeroed(len).expect("a benchmark has memory");
+                    }
+                    kernels.run(QuantizeTiles { x, inputs, rows, first: 0, tiles: &mut self.tiles });
+                    return kernels.matmul_tiles(MatmulTiles { w, x: &self.tiles, rows, y });
+                }
                 self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());
                 let bits = ActivationBits::Twelve;
                 kernels.run(QuantizeBlocks { x, rows, first: 0, bits, blocks: &mut self.blocks });

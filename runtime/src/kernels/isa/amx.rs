@@ -137,49 +137,43 @@ impl Registers {
         sums
     }
 
-    /// Multiplies a block's values of two panels with 16 rows of rounded activations, the multiples of 128 and the rest, in
-    /// one of two pairs of registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
+    /// Multiplies a block's values of a panel with 16 rows of rounded activations, the multiples of 128 and the rest, in
+    /// one of two registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
     #[inline(always)]
-    pub(in crate::kernels) fn multiply<const PAIR: usize>(&self, x: &[Tile; 2], values: &[Tile; 2]) {
+    pub(in crate::kernels) fn multiply<const WHICH: usize>(&self, x: &[Tile; 2], values: &Tile) {
         macro_rules! multiply {
-            ($a:tt, $b:tt) => {
+            ($a:tt) => {
                 asm!(
                     concat!("tilezero ", $a),
-                    concat!("tilezero ", $b),
                     "tileloadd tmm6, [{values} + {row}]",
                     "tileloadd tmm4, [{x} + {row}]",
                     concat!("tdpbf16ps ", $a, ", tmm4, tmm6"),
-                    "tileloadd tmm7, [{values} + {row} + 1024]",
-                    concat!("tdpbf16ps ", $b, ", tmm4, tmm7"),
                     "tileloadd tmm5, [{x} + {row} + 1024]",
                     concat!("tdpbf16ps ", $a, ", tmm5, tmm6"),
-                    concat!("tdpbf16ps ", $b, ", tmm5, tmm7"),
                     x = in(reg) x.as_ptr(),
                     values = in(reg) values.as_ptr(),
                     row = in(reg) size_of::<[Bf16Pair; LANES]>(),
-                    out($a) _, out($b) _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    out($a) _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
                     options(nostack, preserves_flags, readonly),
                 )
             };
         }
-        // SAFETY: as above. Of either operand two tiles are read, 1024 bytes each, rows 64 bytes apart. No compiled code uses
-        // these registers, so what is in them stays there for `sums`.
+        // SAFETY: as above.
         unsafe {
-            match PAIR {
-                0 => multiply!("tmm0", "tmm1"),
-                _ => multiply!("tmm2", "tmm3"),
+            match WHICH {
+                0 => multiply!("tmm0"),
+                _ => multiply!("tmm1"),
             }
         }
     }
 
-    /// What [`Registers::multiply`] has made in its pair of registers, for each of the two panels.
+    /// What [`Registers::multiply`] has made in its register.
     #[inline(always)]
-    pub(in crate::kernels) fn sums<const PAIR: usize>(&self, sums: &mut [Sums; 2]) {
+    pub(in crate::kernels) fn store<const WHICH: usize>(&self, sums: &mut Sums) {
         macro_rules! store {
-            ($a:tt, $b:tt) => {
+            ($a:tt) => {
                 asm!(
                     concat!("tilestored [{sums} + {row}], ", $a),
-                    concat!("tilestored [{sums} + {row} + 1024], ", $b),
                     sums = in(reg) sums.as_mut_ptr(),
                     row = in(reg) size_of::<[f32; LANES]>(),
                     options(nostack, preserves_flags),
@@ -188,9 +182,9 @@ impl Registers {
         }
         // SAFETY: as above; the stores write the two tiles of `sums`, one after the other.
         unsafe {
-            match PAIR {
-                0 => store!("tmm0", "tmm1"),
-                _ => store!("tmm2", "tmm3"),
+            match WHICH {
+                0 => store!("tmm0"),
+                _ => store!("tmm1"),
             }
         }
     }
