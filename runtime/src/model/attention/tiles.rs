@@ -199,8 +199,6 @@ impl HeadTile {
         let seen_by_first = positions.len() + 1 - tokens;
         heads.kernels.run(Softmax { scores, rows, tokens, len: seen_by_first, window, scale });
         heads.scale(self.head, scores, positions.clone(), rows);
-        for (feature, mixed) in mixed.chunks_exact_mut(rows * LANES).enumerate() {
-            heads.mix(self.head, feature, scores, positions.clone(), rows, mixed);
-        }
+        heads.mix(self.head, 0, scores, positions, rows, mixed);
     }
 }
