@@ -14,17 +14,17 @@ pub(crate) struct F16(pub(super) u16);
 
 impl F16 {
     /// The nearest one, ties to even; the largest one for what is larger, and zero for NaN.
+    #[inline(always)]
     pub(crate) fn from_f32(x: f32) -> F16 {
         const MOST: f32 = 65504.0;
         let sign = (x.to_bits() >> 16) as u16 & 0x8000;
         let magnitude = if x.is_nan() { 0.0 } else { x.abs().min(MOST) };
         // Below 2^-14 the steps are 2^-24, as those of an f32 are between 1/2 and 1: adding 1/2 rounds to them.
-        if magnitude < f32::from_bits(113 << 23) {
-            return F16(sign | (magnitude + 0.5).to_bits().wrapping_sub(0.5f32.to_bits()) as u16);
-        }
+        let small = (magnitude + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         // Else 13 bits of the mantissa go, rounded; a carry into the exponent is right.
-        let bits = magnitude.to_bits() - (112 << 23);
-        F16(sign | ((bits + 0xfff + (bits >> 13 & 1)) >> 13) as u16)
+        let bits = magnitude.to_bits().wrapping_sub(112 << 23);
+        let large = bits.wrapping_add(0xfff + (bits >> 13 & 1)) >> 13;
+        F16(sign | if magnitude < f32::from_bits(113 << 23) { small } else { large } as u16)
     }
 
     /// Exact.
@@ -42,6 +42,13 @@ impl Bf16Pair {
     #[inline(always)]
     pub(super) fn to_f32(self) -> [f32; 2] {
         [f32::from_bits(self.0 << 16), f32::from_bits(self.0 & 0xffff_0000)]
+    }
+
+    /// Numbers of at most 8 bits, but for zeros after them.
+    #[inline(always)]
+    pub(super) fn exact(numbers: [i32; 2]) -> Bf16Pair {
+        let [first, second] = [(numbers[0] as f32).to_bits(), (numbers[1] as f32).to_bits()];
+        Bf16Pair(first >> 16 | second & 0xffff_0000)
     }
 
     /// The nearest ones, ties to even; zero for what is below the normal numbers, as AVX512-BF16 has it.

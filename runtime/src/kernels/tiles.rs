@@ -28,7 +28,8 @@ pub(crate) fn tiles_of_row(inputs: usize) -> usize {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct ActivationTile {
-    /// Two numbers to be added, for each at most ±2047: a multiple of 128, and the rest. Either is exact as bf16.
+    /// Two numbers to be added, for each at most ±2047: a multiple of 128, and the rest. Either is exact as bf16. A pair is
+    /// of an input and of the one 16 places on.
     pub(super) parts: [Tile; 2],
     /// What the numbers of each row are multiples of.
     pub(super) scales: [f32; TILE_ROWS],

@@ -1,7 +1,7 @@
 //! Rotary position embedding (RoPE, Su et al. 2021), in Hugging Face's half-split order: feature i of a head turns with
 //! feature i + head_dim / 2.
 
-use crate::kernels::{LANES, sin_cos};
+use crate::kernels::{Kernels, LANES, PlainOp, sin_cos};
 
 /// Cosines and sines of the rows' positions, `[rows][head_dim / 2]` each.
 #[derive(Default)]
@@ -34,20 +34,40 @@ impl Rope {
     }
 
     /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position.
-    pub(super) fn rotate(&self, head: &mut [f32], rows: usize) {
+    pub(super) fn rotate(&self, kernels: Kernels, head: &mut [f32], rows: usize) {
+        let Rope { cos, sin, half } = self;
+        kernels.compute(Rotate { head, rows, cos, sin, half: *half });
+    }
+}
+
+struct Rotate<'a> {
+    head: &'a mut [f32],
+    rows: usize,
+    cos: &'a [f32],
+    sin: &'a [f32],
+    half: usize,
+}
+
+impl PlainOp for Rotate<'_> {
+    #[inline(always)]
+    fn compute(self) {
         // Half a head is a multiple of 8 features: so many lie together in both halves.
         const RUN: usize = LANES / 2;
-        let at = |feature: usize, row: usize| (feature / LANES * rows + row) * LANES + feature % LANES;
-        let angles = self.cos.chunks_exact(self.half).zip(self.sin.chunks_exact(self.half));
+        let Rotate { head, rows, cos, sin, half } = self;
+        let runs = head.as_chunks_mut::<RUN>().0;
+        let at = |run: usize, row: usize| (run / 2 * rows + row) * 2 + run % 2;
+        let angles = cos.chunks_exact(half).zip(sin.chunks_exact(half));
         for (row, (cos, sin)) in angles.take(rows).enumerate() {
-            let runs = cos.as_chunks::<RUN>().0.iter().zip(sin.as_chunks::<RUN>().0);
-            for (i, (cos, sin)) in runs.enumerate() {
-                let (first, second) = (at(i * RUN, row), at(self.half + i * RUN, row));
+            let angles = cos.as_chunks::<RUN>().0.iter().zip(sin.as_chunks::<RUN>().0);
+            for (i, (cos, sin)) in angles.enumerate() {
+                let (first, second) = (at(i, row), at(half / RUN + i, row));
+                let (mut a, mut b) = (runs[first], runs[second]);
                 for lane in 0..RUN {
-                    let (a, b) = (head[first + lane], head[second + lane]);
-                    let (cos, sin) = (cos[lane], sin[lane]);
-                    (head[first + lane], head[second + lane]) = (a * cos - b * sin, b * cos + a * sin);
+                    let turned = a[lane] * cos[lane] - b[lane] * sin[lane];
+                    b[lane] = b[lane] * cos[lane] + a[lane] * sin[lane];
+                    a[lane] = turned;
                 }
+                (runs[first], runs[second]) = (a, b);
             }
         }
     }

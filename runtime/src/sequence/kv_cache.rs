@@ -17,7 +17,7 @@ use crc32fast::Hasher;
 use crate::error::{Error, Result};
 use crate::exec::ExecContext;
 use crate::format::Config;
-use crate::kernels::{Elements, F16, LANES, Panels};
+use crate::kernels::{Elements, F16, LANES, Panels, PlainOp};
 use crate::sequence::Overflow;
 use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
@@ -488,34 +488,66 @@ impl NewPositions<'_> {
         let start = block * KV_BLOCK;
         let positions = self.first.max(start)..(self.first + self.count).min(start + KV_BLOCK);
         let tasks = exec.element_tasks(2 * self.keys.len() / self.rows * positions.len());
+        let kernels = exec.kernels;
         exec.pool.split(layer, unit, tasks, |first, run| {
             for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
                 let (numbers, scales) = half.split_at_mut(KV_BLOCK * head_dim);
-                let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
-                let head_len = head_dim * self.rows;
-                let source = if i % 2 == 0 { self.keys } else { self.values };
-                let panels = || source[i / 2 * head_len..][..head_len].chunks_exact(self.rows * LANES);
-                for position in positions.clone() {
-                    let (row, inside) = (self.row + position - self.first, position - start);
-                    let lanes = || panels().map(|panel| &panel[row * LANES..][..LANES]);
-                    let scale = T::scale(lanes().flatten().copied());
-                    if let Some(slot) = scales.get_mut(inside) {
-                        *slot = scale;
-                    }
-                    for (feature, lanes) in lanes().enumerate() {
-                        let (to, step) = match i % 2 {
-                            0 => (
-                                (inside / LANES * head_dim + feature * LANES) * LANES + inside % LANES,
-                                LANES,
-                            ),
-                            _ => ((feature * KV_BLOCK + inside) * LANES, 1),
-                        };
-                        for (slot, &x) in numbers[to..].iter_mut().step_by(step).zip(lanes) {
-                            *slot = T::from_f32(x, scale);
-                        }
-                    }
-                }
+                let (source, is_keys) = if i % 2 == 0 { (self.keys, true) } else { (self.values, false) };
+                let source = &source[i / 2 * head_dim * self.rows..][..head_dim * self.rows];
+                kernels.run(StoreHead {
+                    source: source.as_chunks().0,
+                    rows: self.rows,
+                    row: self.row + positions.start - self.first,
+                    positions: positions.start - start..positions.end - start,
+                    is_keys,
+                    numbers: numbers.as_chunks_mut().0,
+                    scales: bytemuck::cast_slice_mut(scales),
+                });
             }
         });
+    }
+}
+
+/// Stores the keys, or values, of a head at some positions of a KV block.
+struct StoreHead<'a, T> {
+    /// `[head_dim/16][rows][16]`
+    source: &'a [[f32; LANES]],
+    rows: usize,
+    /// The first one's row.
+    row: usize,
+    positions: Range<usize>,
+    is_keys: bool,
+    /// `[position/16][head_dim][16]` of keys, `[head_dim/16][position][16]` of values.
+    numbers: &'a mut [[T; LANES]],
+    /// `[position]`, or none.
+    scales: &'a mut [f32],
+}
+
+impl<T: KvNumber> PlainOp for StoreHead<'_, T> {
+    #[inline(always)]
+    fn compute(self) {
+        let StoreHead { source, rows, row, positions, is_keys, numbers, scales } = self;
+        let head_dim = source.len() / rows * LANES;
+        for (row, position) in (row..).zip(positions) {
+            let panels = source.iter().skip(row).step_by(rows);
+            let scale = T::scale(panels.clone().flatten().copied());
+            if let Some(slot) = scales.get_mut(position) {
+                *slot = scale;
+            }
+            for (panel, lanes) in panels.enumerate() {
+                let mut stored = [T::zeroed(); LANES];
+                for (number, &x) in stored.iter_mut().zip(lanes) {
+                    *number = T::from_f32(x, scale);
+                }
+                if is_keys {
+                    let first = position / LANES * head_dim + panel * LANES;
+                    for (slot, number) in numbers[first..][..LANES].iter_mut().zip(stored) {
+                        slot[position % LANES] = number;
+                    }
+                } else {
+                    numbers[panel * KV_BLOCK + position] = stored;
+                }
+            }
+        }
     }
 }

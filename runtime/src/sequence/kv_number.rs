@@ -18,10 +18,12 @@ pub(super) trait KvNumber: Pod + Send {
 impl KvNumber for f32 {
     const SCALE: usize = 0;
 
+    #[inline(always)]
     fn scale(_: impl Iterator<Item = f32>) -> f32 {
         1.0
     }
 
+    #[inline(always)]
     fn from_f32(x: f32, _: f32) -> f32 {
         x
     }
@@ -34,10 +36,12 @@ impl KvNumber for f32 {
 impl KvNumber for F16 {
     const SCALE: usize = 0;
 
+    #[inline(always)]
     fn scale(_: impl Iterator<Item = f32>) -> f32 {
         1.0
     }
 
+    #[inline(always)]
     fn from_f32(x: f32, _: f32) -> F16 {
         F16::from_f32(x)
     }
@@ -52,6 +56,7 @@ impl KvNumber for i8 {
     const SCALE: usize = size_of::<f32>();
 
     /// Zero where all numbers are as good as zero; larger numbers than any model has become the largest one.
+    #[inline(always)]
     fn scale(numbers: impl Iterator<Item = f32>) -> f32 {
         const LEAST: f32 = 1e-30;
         const MOST: f32 = 1e38;
@@ -60,6 +65,7 @@ impl KvNumber for i8 {
     }
 
     /// Ties to even; zero for NaN.
+    #[inline(always)]
     fn from_f32(x: f32, scale: f32) -> i8 {
         if scale == 0.0 {
             return 0;

@@ -6,7 +6,7 @@ use super::vendor::is_amd;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
-use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry, unrolled};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`. If `BYTES`, it
 /// multiplies codes as bytes, four at a time, with two parts of 12-bit activations. Else i16 are made of the bytes first.
@@ -51,20 +51,20 @@ impl Avx512Vnni {
         Avx512 { is_amd: self.is_amd }
     }
 
-    /// Four inputs' values for each of 16 outputs, signed bytes, as bf16: of two inputs, and of the other two.
+    /// Four inputs' values for each of 16 outputs, signed bytes, and four others, as bf16 in pairs of one of each.
     #[inline(always)]
-    pub(in crate::kernels) fn store_bf16(self, bytes: __m512i, to: &mut [[Bf16Pair; LANES]; 2]) {
-        let floats = self.floats(bytes);
-        for (&[first, second], to) in floats.as_chunks().0.iter().zip(to) {
+    pub(in crate::kernels) fn store_pairs(self, bytes: [__m512i; 2], to: &mut [[Bf16Pair; LANES]; 4]) {
+        let [first, second] = [self.floats(bytes[0]), self.floats(bytes[1])];
+        unrolled!(i < 4 => {
             // SAFETY: see below. What a byte is as f32 has no bits past those of bf16.
             unsafe {
-                let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(first), second);
-                _mm512_storeu_si512(to.as_mut_ptr().cast(), pairs);
+                let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(first[i]), second[i]);
+                _mm512_storeu_si512(to[i].as_mut_ptr().cast(), pairs);
             }
-        }
+        });
     }
 
-    /// The same times `scales`, one for each output, rounded to the nearest bf16, ties to even.
+    /// Four inputs' values for each of 16 outputs, signed bytes, as bf16, of two inputs and of the other two: times `scales`, one for each output, rounded to the nearest bf16, ties to even.
     #[inline(always)]
     pub(in crate::kernels) fn store_scaled_bf16(
         self,

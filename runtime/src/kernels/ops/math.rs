@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::kernels::LANES;
 use crate::kernels::multiply_add::multiply_add;
-use crate::kernels::simd::{Integers, Op, PlainOp};
+use crate::kernels::simd::{Integers, Op, PlainOp, unrolled};
 
 type Lanes = [f32; LANES];
 
@@ -189,9 +189,6 @@ pub(crate) struct Softmax<'a> {
 }
 
 impl PlainOp for Softmax<'_> {
-    // Its loops are over indices, and what they sum up goes through `black_box`: else LLVM carries the halving of `join_lanes`
-    // back into them, lane by lane, which costs twice their time.
-    #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn compute(self) {
         let Softmax { scores, rows, tokens, len, window, scale } = self;
@@ -199,29 +196,61 @@ impl PlainOp for Softmax<'_> {
         for row in 0..rows {
             let end = len + row % tokens;
             mask(scores, rows, row, end.saturating_sub(window)..end);
-            let mut most = [f32::NEG_INFINITY; LANES];
-            for scores in scores.iter_mut().skip(row).step_by(rows) {
-                for lane in 0..LANES {
-                    scores[lane] *= scale;
-                    most[lane] = if scores[lane] > most[lane] { scores[lane] } else { most[lane] };
-                }
-            }
-            let most = join_lanes(black_box(most), |a, b| if a > b { a } else { b });
-            let mut sums = [0.0f32; LANES];
-            for scores in scores.iter_mut().skip(row).step_by(rows) {
-                for lane in 0..LANES {
-                    let e = exp(scores[lane] - most);
-                    scores[lane] = if scores[lane] == f32::NEG_INFINITY { 0.0 } else { e };
-                    sums[lane] += scores[lane];
-                }
-            }
-            let inverse = 1.0 / join_lanes(black_box(sums), |a, b| a + b);
-            for scores in scores.iter_mut().skip(row).step_by(rows) {
-                for lane in 0..LANES {
-                    scores[lane] *= inverse;
-                }
-            }
         }
+        let together = rows / TOGETHER * TOGETHER;
+        for first in (0..together).step_by(TOGETHER) {
+            softmax::<TOGETHER>(scores, rows, first, scale);
+        }
+        match rows - together {
+            3 => softmax::<3>(scores, rows, together, scale),
+            2 => softmax::<2>(scores, rows, together, scale),
+            1 => softmax::<1>(scores, rows, together, scale),
+            _ => {}
+        }
+    }
+}
+
+/// Rows whose softmax is computed side by side: those of a panel lie one after the other, and do not wait for one another.
+const TOGETHER: usize = 4;
+
+/// That of the `R` rows from `first` on.
+// Its loops are over indices, and what they sum up goes through `black_box`: else LLVM carries the halving of `join_lanes`
+// back into them, lane by lane, which costs twice their time.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+fn softmax<const R: usize>(scores: &mut [Lanes], rows: usize, first: usize, scale: f32) {
+    let mut most = [[f32::NEG_INFINITY; LANES]; R];
+    for scores in scores.chunks_exact_mut(rows) {
+        let scores = &mut scores[first..first + R];
+        unrolled!(r < R of 4 => {
+            for lane in 0..LANES {
+                scores[r][lane] *= scale;
+                most[r][lane] = if scores[r][lane] > most[r][lane] { scores[r][lane] } else { most[r][lane] };
+            }
+        });
+    }
+    let mut largest = [0.0; R];
+    unrolled!(r < R of 4 => { largest[r] = join_lanes(black_box(most[r]), |a, b| if a > b { a } else { b }) });
+    let mut sums = [[0.0f32; LANES]; R];
+    for scores in scores.chunks_exact_mut(rows) {
+        let scores = &mut scores[first..first + R];
+        unrolled!(r < R of 4 => {
+            for lane in 0..LANES {
+                let e = exp(scores[r][lane] - largest[r]);
+                scores[r][lane] = if scores[r][lane] == f32::NEG_INFINITY { 0.0 } else { e };
+                sums[r][lane] += scores[r][lane];
+            }
+        });
+    }
+    let mut inverse = [0.0; R];
+    unrolled!(r < R of 4 => { inverse[r] = 1.0 / join_lanes(black_box(sums[r]), |a, b| a + b) });
+    for scores in scores.chunks_exact_mut(rows) {
+        let scores = &mut scores[first..first + R];
+        unrolled!(r < R of 4 => {
+            for lane in 0..LANES {
+                scores[r][lane] *= inverse[r];
+            }
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::format::BLOCK;
 use crate::kernels::LANES;
+use crate::kernels::half::Bf16Pair;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
 use crate::kernels::simd::{Integers, Op, PlainOp};
 use crate::kernels::tiles::{ActivationTile, TILE_ROWS};
@@ -87,20 +88,32 @@ impl ActivationBlock {
 /// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
 fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
+    let (halves, scale) = whole_numbers(x, bits);
+    let (mut numbers, mut sum) = ([0; BLOCK], 0i32);
+    for lane in 0..LANES {
+        let [first, second] = [halves[0][lane], halves[1][lane]];
+        sum = sum.wrapping_add(first.wrapping_add(second));
+        (numbers[lane], numbers[LANES + lane]) = (first as i16, second as i16);
+    }
+    (numbers, sum, scale)
+}
+
+/// Activations of a block as whole numbers of so many bits, and what they are multiples of.
+#[inline(always)]
+fn whole_numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], f32) {
     let largest = x.as_flattened().iter().fold(0, |largest, &number| largest.max(magnitude(number)));
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
     let scale = if largest.is_finite() { largest / bits.largest() } else { f32::NAN };
-    let (mut numbers, mut sum) = ([0; BLOCK], 0i32);
+    let mut numbers = [[0; LANES]; 2];
     if (SMALLEST..f32::INFINITY).contains(&largest) {
         let factor = bits.largest() / largest;
         for lane in 0..LANES {
-            let [first, second] = [whole(x[0][lane] * factor), whole(x[1][lane] * factor)];
-            sum = sum.wrapping_add(first.wrapping_add(second));
-            (numbers[lane], numbers[LANES + lane]) = (first as i16, second as i16);
+            numbers[0][lane] = whole(x[0][lane] * factor);
+            numbers[1][lane] = whole(x[1][lane] * factor);
         }
     }
-    (numbers, sum, scale)
+    (numbers, scale)
 }
 
 /// The bits of a number without its sign: larger numbers have larger ones, NaN the largest.
@@ -143,23 +156,16 @@ impl PlainOp for QuantizeTiles<'_> {
                     false => [0.0; LANES],
                 };
                 let x = [lanes(2 * block), lanes(2 * block + 1)];
-                let (numbers, _, scale) = numbers(x, ActivationBits::Twelve);
-                let (mut upper, mut lower) = ([0; BLOCK], [0; BLOCK]);
-                for i in 0..BLOCK {
-                    let multiple = (numbers[i] + 64) & !127;
-                    upper[i] = bf16_bits(multiple);
-                    lower[i] = bf16_bits(numbers[i] - multiple);
+                let (numbers, scale) = whole_numbers(x, ActivationBits::Twelve);
+                let [first, second] = numbers;
+                for lane in 0..LANES {
+                    let multiples = [first[lane], second[lane]].map(|number| (number + 64) & !127);
+                    let rest = [first[lane] - multiples[0], second[lane] - multiples[1]];
+                    tile.parts[0][r][lane] = Bf16Pair::exact(multiples);
+                    tile.parts[1][r][lane] = Bf16Pair::exact(rest);
                 }
-                tile.parts[0][r] = bytemuck::cast(upper);
-                tile.parts[1][r] = bytemuck::cast(lower);
                 tile.scales[r] = scale;
             }
         }
     }
-}
-
-/// A number of at most 8 bits, but for zeros after them, as bf16.
-#[inline(always)]
-fn bf16_bits(number: i16) -> u16 {
-    (f32::from(number).to_bits() >> 16) as u16
 }

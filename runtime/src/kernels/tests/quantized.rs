@@ -312,8 +312,8 @@ fn tiles_hold_the_numbers_of_blocks() {
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
             let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);
             let [upper, lower] = tile.parts.map(|part| part[row % LANES].map(decode));
-            let found =
-                upper.iter().flatten().zip(lower.iter().flatten()).map(|(upper, lower)| upper + lower);
+            // Of a pair, the second one is the input that lies 16 places on.
+            let found = [0, 1].into_iter().flat_map(|i| (0..LANES).map(move |k| upper[k][i] + lower[k][i]));
             assert!(found.eq(expected.in_order(Encoding::I8)), "{upper:?} {lower:?}");
             assert!(upper.iter().flatten().all(|upper| upper % 128 == 0));
             assert_eq!(tile.scales[row % LANES].to_bits(), expected.scale.to_bits());

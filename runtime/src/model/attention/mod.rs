@@ -65,11 +65,12 @@ impl Attention<'_, '_> {
             return;
         }
         let Config { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
-        let (rope, rows, head) = (self.rope, self.rows, head_dim * self.rows);
+        let (rope, kernels) = (self.rope, self.exec.kernels);
+        let (rows, head) = (self.rows, head_dim * self.rows);
         let queries_and_keys = &mut qkv[..(num_attention_heads + num_key_value_heads) * head];
         let tasks = self.exec.element_tasks(queries_and_keys.len());
         self.exec.pool.split(queries_and_keys, head, tasks, |_, heads| {
-            heads.chunks_exact_mut(head).for_each(|head| rope.rotate(head, rows));
+            heads.chunks_exact_mut(head).for_each(|head| rope.rotate(kernels, head, rows));
         });
     }
 

@@ -129,10 +129,15 @@ impl TileProduct<'_> {
         let QuantizedProduct { simd, table, steps, .. } = &self.product;
         let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
         for (codes, block) in codes.zip(blocks) {
-            let groups = block.as_chunks_mut::<2>().0.as_chunks_mut::<2>().0;
-            for (k, groups) in groups.iter_mut().enumerate().take(*steps) {
-                let values = C::values(*simd, table, codes, k, 0);
-                unrolled!(i < 2 => { simd.store_bf16(simd.minus(values[i], OFFSET), &mut groups[i]) });
+            // Eight inputs and those that lie 16 places on.
+            let (pairs, _) = block.as_chunks_mut::<4>().0.as_chunks_mut::<2>();
+            for (k, pairs) in pairs.iter_mut().enumerate().take(steps / 2) {
+                let first = C::values(*simd, table, codes, k, 0);
+                let second = C::values(*simd, table, codes, k + 2, 0);
+                unrolled!(i < 2 => {
+                    let values = [simd.minus(first[i], OFFSET), simd.minus(second[i], OFFSET)];
+                    simd.store_pairs(values, &mut pairs[i]);
+                });
             }
         }
     }
