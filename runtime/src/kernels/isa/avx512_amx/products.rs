@@ -102,7 +102,6 @@ impl TileProduct<'_> {
         let mut values = Aligned([[Tile::zeroed(); DEPTH]; PANELS]);
         let mut products = Aligned([[[0.0; LANES]; TILE_ROWS]; 2]);
         for (first, y) in (0..).step_by(PANELS).zip(y.chunks_mut(PANELS * rows)) {
-            y.fill([0.0; LANES]);
             for start in (0..w.blocks()).step_by(DEPTH) {
                 let depth = DEPTH.min(w.blocks() - start);
                 for (p, values) in values.0.iter_mut().enumerate().take(y.len() / rows) {
@@ -114,12 +113,12 @@ impl TileProduct<'_> {
                     self.product.prefetch::<C>(&next, i, runs.len());
                     let x = &x[start..][..depth];
                     for (p, (values, y)) in values.0.iter().zip(y.chunks_exact_mut(rows)).enumerate() {
-                        let (panel, y) = (w.panel(first + p), &mut y[i * TILE_ROWS..]);
-                        self.some_rows(&panel.block_scales[start..], &values[..depth], x, &mut products, y);
+                        let panel = w.panel(first + p);
+                        let part = Part { panel: &panel, start, values: &values[..depth], x };
+                        self.some_rows(&part, &mut products, &mut y[i * TILE_ROWS..]);
                     }
                 }
             }
-            self.product.scale(first, y);
         }
     }
 
@@ -142,22 +141,15 @@ impl TileProduct<'_> {
         }
     }
 
-    /// Adds what some blocks of a panel give to the first 16 rows of `y`, or to all where there are fewer.
+    /// Adds what a part gives to the first 16 rows of `y`, or to all where there are fewer.
     #[inline(always)]
-    fn some_rows(
-        &self,
-        scales: &[[u8; LANES]],
-        values: &[Tile],
-        x: &[ActivationTile],
-        products: &mut Aligned<[Sums; 2]>,
-        y: &mut [[f32; LANES]],
-    ) {
+    fn some_rows(&self, part: &Part<'_>, products: &mut Aligned<[Sums; 2]>, y: &mut [[f32; LANES]]) {
         match y.first_chunk_mut() {
-            Some(y) => self.run(scales, values, x, products, y),
+            Some(y) => self.run(part, products, y),
             None => {
                 let mut run = [[0.0; LANES]; TILE_ROWS];
                 run[..y.len()].copy_from_slice(y);
-                self.run(scales, values, x, products, &mut run);
+                self.run(part, products, &mut run);
                 y.copy_from_slice(&run[..y.len()]);
             }
         }
@@ -166,18 +158,15 @@ impl TileProduct<'_> {
     /// The same to 16 rows, whose sums stay in registers. While a block's tiles are multiplied, the sums of the one before are
     /// stored and those of the one before that added up, so that no step waits for the step before it.
     #[inline(always)]
-    fn run(
-        &self,
-        scales: &[[u8; LANES]],
-        values: &[Tile],
-        x: &[ActivationTile],
-        products: &mut Aligned<[Sums; 2]>,
-        y: &mut [[f32; LANES]; TILE_ROWS],
-    ) {
-        let (simd, registers, count, rows) = (self.product.simd, &self.registers, x.len(), TILE_ROWS);
+    fn run(&self, part: &Part<'_>, products: &mut Aligned<[Sums; 2]>, y: &mut [[f32; LANES]; TILE_ROWS]) {
+        let (simd, registers, rows) = (self.product.simd, &self.registers, TILE_ROWS);
+        let &Part { panel, start, values, x } = part;
+        let (count, scales) = (x.len(), &panel.block_scales[start..]);
         let [even, odd] = &mut products.0;
         let mut sums = [simd.zero(); TILE_ROWS];
-        unrolled!(r < rows of 16 => { sums[r] = simd.load(&y[r]) });
+        if start > 0 {
+            unrolled!(r < rows of 16 => { sums[r] = simd.load(&y[r]) });
+        }
         let block = |block: usize| (simd.bytes_as_floats(&scales[block]), &x[block].scales);
         registers.multiply::<0>(&x[0].parts, &values[0]);
         for first in (0..count).step_by(2) {
@@ -200,8 +189,21 @@ impl TileProduct<'_> {
         if count.is_multiple_of(2) {
             add(simd, &mut sums, odd, block(count - 1));
         }
+        if start + count == self.product.w.blocks() {
+            let scales = simd.load(&panel.row_scales());
+            unrolled!(r < rows of 16 => { sums[r] = simd.mul(sums[r], scales) });
+        }
         unrolled!(r < rows of 16 => { simd.store(sums[r], &mut y[r]) });
     }
+}
+
+/// Some blocks of a panel, with what they are multiplied with.
+struct Part<'a> {
+    panel: &'a QuantizedPanel<'a>,
+    /// The first of them.
+    start: usize,
+    values: &'a [Tile],
+    x: &'a [ActivationTile],
 }
 
 /// Adds a block's products, times its scales, to the sums of 16 rows.
