@@ -64,6 +64,33 @@ impl Avx512Vnni {
         });
     }
 
+    /// The same of codes below 16, which are places in a table.
+    #[inline(always)]
+    pub(in crate::kernels) fn look_up_pairs(
+        self,
+        table: &[u16; 2 * LANES],
+        codes: [__m512i; 2],
+        to: &mut [[Bf16Pair; LANES]; 4],
+    ) {
+        let [first, second] = codes;
+        // SAFETY: see below. Of each 16 bits, the lowest five choose a number: those of the first one's four bytes in turn, and in
+        // the upper 16 bits those of the second one's.
+        unsafe {
+            let table = _mm512_loadu_si512(table.as_ptr().cast());
+            let places = |first, second| _mm512_mask_blend_epi16(0xaaaa_aaaa, first, second);
+            let places = [
+                places(first, _mm512_slli_epi32::<16>(second)),
+                places(_mm512_srli_epi32::<8>(first), _mm512_slli_epi32::<8>(second)),
+                places(_mm512_srli_epi32::<16>(first), second),
+                places(_mm512_srli_epi32::<24>(first), _mm512_srli_epi32::<8>(second)),
+            ];
+            unrolled!(i < 4 => {
+                let pairs = _mm512_permutexvar_epi16(places[i], table);
+                _mm512_storeu_si512(to[i].as_mut_ptr().cast(), pairs);
+            });
+        }
+    }
+
     /// Four inputs' values for each of 16 outputs, signed bytes, as bf16, of two inputs and of the other two: times `scales`, one for each output, rounded to the nearest bf16, ties to even.
     #[inline(always)]
     pub(in crate::kernels) fn store_scaled_bf16(

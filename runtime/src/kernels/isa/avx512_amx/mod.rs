@@ -7,7 +7,7 @@ use super::avx512::Avx512Vnni;
 use crate::kernels::simd::entry;
 
 /// Fewest rows that tiles are faster for: taking codes apart costs as much as products of so many rows.
-pub(in crate::kernels) const FEWEST_ROWS: usize = 25;
+pub(in crate::kernels) const FEWEST_ROWS: usize = 21;
 
 /// The proof that this processor has both.
 #[derive(Clone, Copy, Debug)]

@@ -37,7 +37,11 @@ impl RunOn<Avx512Amx> for MatmulTiles<'_> {
     fn run_on(self, set: Avx512Amx) {
         let MatmulTiles { w, x, rows, y } = self;
         let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
-        let product = TileProduct { product, registers: set.amx().configure(), x };
+        let mut table = [0; 2 * LANES];
+        for (bf16, &value) in table.iter_mut().zip(w.table) {
+            *bf16 = (f32::from(value).to_bits() >> 16) as u16;
+        }
+        let product = TileProduct { product, registers: set.amx().configure(), table, x };
         with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
     }
 }
@@ -92,6 +96,8 @@ impl QuantizedProduct<'_, Avx512Vnni> {
 struct TileProduct<'a> {
     product: QuantizedProduct<'a, Avx512Vnni>,
     registers: Registers,
+    /// What codes below 16 stand for, as bf16.
+    table: [u16; 2 * LANES],
     x: &'a [ActivationTile],
 }
 
@@ -128,15 +134,21 @@ impl TileProduct<'_> {
         let QuantizedProduct { simd, table, steps, .. } = &self.product;
         let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
         for (codes, block) in codes.zip(blocks) {
-            // Eight inputs and those that lie 16 places on.
-            let (pairs, _) = block.as_chunks_mut::<4>().0.as_chunks_mut::<2>();
+            // Eight inputs, and those that lie 16 places on.
+            let pairs = block.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
             for (k, pairs) in pairs.iter_mut().enumerate().take(steps / 2) {
-                let first = C::values(*simd, table, codes, k, 0);
-                let second = C::values(*simd, table, codes, k + 2, 0);
-                unrolled!(i < 2 => {
-                    let values = [simd.minus(first[i], OFFSET), simd.minus(second[i], OFFSET)];
-                    simd.store_pairs(values, &mut pairs[i]);
-                });
+                if C::IN_TABLE {
+                    let first = C::codes(*simd, codes, k, 0);
+                    let second = C::codes(*simd, codes, k + 2, 0);
+                    unrolled!(i < 2 => { simd.look_up_pairs(&self.table, [first[i], second[i]], &mut pairs[i]) });
+                } else {
+                    let first = C::values(*simd, table, codes, k, 0);
+                    let second = C::values(*simd, table, codes, k + 2, 0);
+                    unrolled!(i < 2 => {
+                        let values = [simd.minus(first[i], OFFSET), simd.minus(second[i], OFFSET)];
+                        simd.store_pairs(values, &mut pairs[i]);
+                    });
+                }
             }
         }
     }

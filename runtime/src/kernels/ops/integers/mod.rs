@@ -142,15 +142,29 @@ pub(in crate::kernels) trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
     const BITS: usize;
 
-    /// The values of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. They are
-    /// [`OFFSET`] more where the set multiplies unsigned ones, as are those of `table`.
+    /// Whether they are places in a table.
+    const IN_TABLE: bool = false;
+
+    /// Those of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. What are no places in
+    /// a table are their values, [`OFFSET`] more where the set multiplies unsigned ones.
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2];
+
+    /// Their values, [`OFFSET`] more where the set multiplies unsigned ones, as are those of `table`.
+    #[inline(always)]
     fn values<S: Integers>(
         simd: S,
         table: &[u8; 16],
         block: &[Group],
         k: usize,
         part: usize,
-    ) -> [S::Bytes; 2];
+    ) -> [S::Bytes; 2] {
+        let [first, second] = Self::codes(simd, block, k, part);
+        if Self::IN_TABLE {
+            [simd.look_up(table, first), simd.look_up(table, second)]
+        } else {
+            [first, second]
+        }
+    }
 }
 
 pub(in crate::kernels) struct Q8;
@@ -163,7 +177,7 @@ impl Codes for Q8 {
     const BITS: usize = 8;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let [first, second] = [simd.bytes(&block[2 * k], part), simd.bytes(&block[2 * k + 1], part)];
         if S::UNSIGNED { [simd.minus(first, OFFSET), simd.minus(second, OFFSET)] } else { [first, second] }
     }
@@ -173,7 +187,7 @@ impl Codes for Q6 {
     const BITS: usize = 6;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let upper = simd.shift_right(simd.bytes(&block[4 + k / 2], part), 4 * (k % 2) as u32);
         let upper = [simd.shift_left(upper, 4), simd.shift_left(upper, 2)];
         with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x30)
@@ -184,7 +198,7 @@ impl Codes for Q5 {
     const BITS: usize = 5;
 
     #[inline(always)]
-    fn values<S: Integers>(simd: S, _: &[u8; 16], block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let upper = simd.shift_right(simd.bytes(&block[4], part), 2 * k as u32);
         let upper = [simd.shift_left(upper, 4), simd.shift_left(upper, 3)];
         with_upper_bits(simd, halves(simd, &block[k], part), upper, 0x10)
@@ -193,38 +207,26 @@ impl Codes for Q5 {
 
 impl Codes for Q4 {
     const BITS: usize = 4;
+    const IN_TABLE: bool = true;
 
     #[inline(always)]
-    fn values<S: Integers>(
-        simd: S,
-        table: &[u8; 16],
-        block: &[Group],
-        k: usize,
-        part: usize,
-    ) -> [S::Bytes; 2] {
-        let [first, second] = halves(simd, &block[k], part);
-        [simd.look_up(table, first), simd.look_up(table, second)]
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
+        halves(simd, &block[k], part)
     }
 }
 
 impl Codes for Q3 {
     const BITS: usize = 3;
+    const IN_TABLE: bool = true;
 
     #[inline(always)]
-    fn values<S: Integers>(
-        simd: S,
-        table: &[u8; 16],
-        block: &[Group],
-        k: usize,
-        part: usize,
-    ) -> [S::Bytes; 2] {
+    fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
         let lower = simd.shift_right(simd.bytes(&block[k / 2], part), 4 * (k % 2) as u32);
         let upper = simd.shift_right(simd.bytes(&block[2], part), 2 * k as u32);
-        let [first, second] = [
+        [
             simd.or(simd.and(lower, 3), simd.and(simd.shift_left(upper, 2), 4)),
             simd.or(simd.and(simd.shift_right(lower, 2), 3), simd.and(simd.shift_left(upper, 1), 4)),
-        ];
-        [simd.look_up(table, first), simd.look_up(table, second)]
+        ]
     }
 }
 
