@@ -45,16 +45,12 @@ impl Amx {
     ) {
         let (steps, row) = (pairs / LANES, tiles_of_row(2 * pairs));
         let registers = self.configure();
+        let mut spare = [[[0.0; LANES]; TILE_ROWS]; 4];
         for (w, y) in w.chunks(2 * pairs).zip(y.chunks_mut(2 * rows)) {
             let panels = [&w[..pairs], &w[w.len() - pairs..]].map(|panel| &panel.as_chunks().0[..steps]);
             for (i, tiles) in x.chunks(2 * row).enumerate() {
-                let sums =
-                    registers.products([&tiles[..steps], &tiles[tiles.len() - row..][..steps]], panels);
-                // An odd last panel or row of tiles came twice: the copies have no place in `y`.
-                for (y, p) in y.chunks_mut(rows).zip(0..) {
-                    let rows = y.iter_mut().skip(2 * i * TILE_ROWS);
-                    rows.zip(sums.iter().flat_map(|sums| &sums[p])).for_each(|(y, sums)| *y = *sums);
-                }
+                let x = [&tiles[..steps], &tiles[tiles.len() - row..][..steps]];
+                registers.products(x, panels, tiles_of(y, rows, i), false, &mut spare);
             }
         }
     }
@@ -81,6 +77,24 @@ impl Amx {
     }
 }
 
+/// The `i`-th 32 rows of two panels, `[panels][rows][16]`, as `[rows of tiles][panels]`. An odd last panel or row of tiles comes
+/// twice where they are multiplied: the copies have no place here.
+#[inline(always)]
+pub(in crate::kernels) fn tiles_of(
+    y: &mut [[f32; LANES]],
+    rows: usize,
+    i: usize,
+) -> [[&mut [[f32; LANES]]; 2]; 2] {
+    let (first, second) = y.split_at_mut(rows);
+    let [[a, c], [b, d]] = [first, second].map(|panel| {
+        let (_, rows) = panel.split_at_mut(panel.len().min(2 * i * TILE_ROWS));
+        let (first, rows) = rows.split_at_mut(rows.len().min(TILE_ROWS));
+        let len = rows.len().min(TILE_ROWS);
+        [first, &mut rows[..len]]
+    });
+    [[a, b], [c, d]]
+}
+
 /// Configured tile registers of this thread: it must stay there.
 pub(in crate::kernels) struct Registers(PhantomData<*const ()>);
 
@@ -88,21 +102,51 @@ pub(in crate::kernels) struct Registers(PhantomData<*const ()>);
 pub(in crate::kernels) type Sums = [[f32; LANES]; TILE_ROWS];
 
 impl Registers {
-    /// The products of two rows of tiles with two panels, tile by tile: `[rows of tiles][panels]`.
+    /// Adds the products of two rows of tiles with two panels to `y`, or puts them there unless it `adds`: each a chain over the
+    /// tiles of its row. `y`: at most 16 rows for each `[rows of tiles][panels]`; where there are fewer, their tile is in `spare`
+    /// meanwhile.
     #[inline(always)]
-    pub(in crate::kernels) fn products(&self, x: [&[Tile]; 2], panels: [&[Tile]; 2]) -> [[Sums; 2]; 2] {
+    pub(in crate::kernels) fn products(
+        &self,
+        x: [&[Tile]; 2],
+        panels: [&[Tile]; 2],
+        y: [[&mut [[f32; LANES]]; 2]; 2],
+        adds: bool,
+        spare: &mut [Sums; 4],
+    ) {
         let steps = x[0].len();
         assert!(steps > 0 && [x[1], panels[0], panels[1]].iter().all(|tiles| tiles.len() == steps));
-        let mut sums = [[[[0.0; LANES]; TILE_ROWS]; 2]; 2];
+        let [[y0, y1], [y2, y3]] = y;
+        let [spare0, spare1, spare2, spare3] = spare;
+        let sums = [whole(y0, spare0), whole(y1, spare1), whole(y2, spare2), whole(y3, spare3)];
+        let row = size_of::<[Bf16Pair; LANES]>();
         // SAFETY: only `Amx::configure` makes a `Registers`, which stays on its thread: the registers are tiles of 16
-        // rows of 64 bytes. Each of `steps` iterations, one at least, reads a tile of 1024 bytes, rows 64 bytes apart, where
-        // each of the four slices has its next; the stores write the four tiles of `sums`, one after another.
+        // rows of 64 bytes. No compiled code uses them, so what is in them stays there from block to block. The first reads each
+        // of `sums`, a tile of 1024 bytes, rows 64 bytes apart, and the last writes it. Each of `steps` iterations, one at least,
+        // reads a tile where each of the four slices has its next.
         unsafe {
+            if adds {
+                asm!(
+                    "tileloadd tmm0, [{} + {row}]",
+                    "tileloadd tmm1, [{} + {row}]",
+                    "tileloadd tmm2, [{} + {row}]",
+                    "tileloadd tmm3, [{} + {row}]",
+                    in(reg) sums[0].0.as_ptr(), in(reg) sums[1].0.as_ptr(), in(reg) sums[2].0.as_ptr(), in(reg) sums[3].0.as_ptr(),
+                    row = in(reg) row,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    options(nostack, preserves_flags, readonly),
+                );
+            } else {
+                asm!(
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    options(nostack, preserves_flags, nomem),
+                );
+            }
             asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
                 "2:",
                 "tileloadd tmm4, [{x0} + {row}]",
                 "tileloadd tmm5, [{x1} + {row}]",
@@ -118,23 +162,30 @@ impl Registers {
                 "add {panel1}, 1024",
                 "dec {steps}",
                 "jnz 2b",
-                "tilestored [{sums} + {row}], tmm0",
-                "tilestored [{sums} + {row} + 1024], tmm1",
-                "tilestored [{sums} + {row} + 2048], tmm2",
-                "tilestored [{sums} + {row} + 3072], tmm3",
                 x0 = inout(reg) x[0].as_ptr() => _,
                 x1 = inout(reg) x[1].as_ptr() => _,
                 panel0 = inout(reg) panels[0].as_ptr() => _,
                 panel1 = inout(reg) panels[1].as_ptr() => _,
                 steps = inout(reg) steps => _,
-                row = in(reg) size_of::<[Bf16Pair; LANES]>(),
-                sums = in(reg) &mut sums,
+                row = in(reg) row,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
+                options(nostack, readonly),
             );
+            let [a, b, c, d] = sums;
+            asm!(
+                "tilestored [{} + {row}], tmm0",
+                "tilestored [{} + {row}], tmm1",
+                "tilestored [{} + {row}], tmm2",
+                "tilestored [{} + {row}], tmm3",
+                in(reg) a.0.as_mut_ptr(), in(reg) b.0.as_mut_ptr(), in(reg) c.0.as_mut_ptr(), in(reg) d.0.as_mut_ptr(),
+                row = in(reg) row,
+                options(nostack, preserves_flags),
+            );
+            for (sums, rest) in [a, b, c, d] {
+                rest.copy_from_slice(&sums[..rest.len()]);
+            }
         }
-        sums
     }
 
     /// Multiplies a block's values of a panel with 16 rows of rounded activations, the multiples of 128 and the rest, in
@@ -187,6 +238,21 @@ impl Registers {
                 _ => store!("tmm1"),
             }
         }
+    }
+}
+
+/// A tile for some rows, at most 16: they themselves, or a copy in `spare` of those that are no whole tile, and these.
+#[inline(always)]
+fn whole<'a>(y: &'a mut [[f32; LANES]], spare: &'a mut Sums) -> (&'a mut Sums, &'a mut [[f32; LANES]]) {
+    if y.len() == TILE_ROWS {
+        let (tile, rest) = y.split_at_mut(TILE_ROWS);
+        match tile.first_chunk_mut() {
+            Some(tile) => (tile, rest),
+            None => unreachable!("as many rows"),
+        }
+    } else {
+        spare[..y.len()].copy_from_slice(y);
+        (spare, y)
     }
 }
 

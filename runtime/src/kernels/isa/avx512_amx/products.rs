@@ -10,7 +10,7 @@ use bytemuck::Zeroable;
 use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
-use crate::kernels::isa::amx::{Registers, Sums};
+use crate::kernels::isa::amx::{Registers, Sums, tiles_of};
 use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
@@ -25,8 +25,8 @@ const DEPTH: usize = 6;
 /// 16 rows, which come from the second level once for all.
 const PANELS: usize = 4;
 
-/// Blocks whose sums stay in the tile registers where activations are rounded: it decides the bits, see [`crate::kernels::ops::bf16`].
-const CHAIN: usize = 12;
+/// The same where activations are rounded, two panels at a time.
+const ROUNDED_DEPTH: usize = 12;
 
 /// At the start of a cache line, as rows of tiles should be.
 #[repr(C, align(64))]
@@ -76,17 +76,6 @@ impl QuantizedProduct<'_, Avx512Vnni> {
             let codes = &self.w.panel(panel).codes[blocks.start * C::BITS..blocks.end * C::BITS];
             for group in codes.iter().skip(index * count).take(count) {
                 prefetch(group, Cache::Second);
-            }
-        }
-    }
-
-    /// Multiplies all sums of the panels from `first` on by the scales of their rows.
-    #[inline(always)]
-    fn scale(&self, first: usize, y: &mut [[f32; LANES]]) {
-        for (panel, y) in (first..).zip(y.chunks_exact_mut(self.rows)) {
-            let panel = self.w.panel(panel);
-            for y in y {
-                self.store(&panel, self.simd.load(y), y);
             }
         }
     }
@@ -242,43 +231,38 @@ struct RoundedTileProduct<'a> {
 impl RoundedTileProduct<'_> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        let QuantizedProduct { simd, w, rows, .. } = self.product;
-        let mut values = Aligned([[Tile::zeroed(); CHAIN]; 2]);
+        let QuantizedProduct { w, rows, .. } = self.product;
+        let mut values = Aligned([[Tile::zeroed(); ROUNDED_DEPTH]; 2]);
+        let mut spare = [[[0.0; LANES]; TILE_ROWS]; 4];
         for (pair, y) in y.chunks_mut(2 * rows).enumerate() {
             // An odd last panel comes twice: the copy has no place in `y`.
             let panels = [w.panel(2 * pair), w.panel(2 * pair + y.len() / rows - 1)];
-            y.fill([0.0; LANES]);
-            for start in (0..w.blocks()).step_by(CHAIN) {
-                let count = CHAIN.min(w.blocks() - start);
+            for start in (0..w.blocks()).step_by(ROUNDED_DEPTH) {
+                let count = ROUNDED_DEPTH.min(w.blocks() - start);
                 for (panel, values) in panels.iter().zip(&mut values.0) {
                     self.take_apart::<C>(panel, start, &mut values[..count]);
                 }
-                let next = self.product.next(2 * pair, start, [2, CHAIN]);
+                let values = [&values.0[0][..count], &values.0[1][..count]];
+                let next = self.product.next(2 * pair, start, [2, ROUNDED_DEPTH]);
                 let runs = self.x.chunks(2 * w.blocks());
                 for (i, x) in runs.clone().enumerate() {
                     self.product.prefetch::<C>(&next, i, runs.len());
-                    // An odd last run comes twice: the copy has no place in `y`.
+                    // An odd last run comes twice, too.
                     let x = [&x[start..][..count], &x[x.len() - w.blocks() + start..][..count]];
-                    let sums = self.registers.products(x, [&values.0[0][..count], &values.0[1][..count]]);
-                    for (p, y) in y.chunks_exact_mut(rows).enumerate() {
-                        let y = y.iter_mut().skip(2 * i * TILE_ROWS);
-                        for (y, sums) in y.zip(sums.iter().flat_map(|sums| &sums[p])) {
-                            simd.store(simd.fma(simd.load(y), simd.load(sums), 1.0), y);
-                        }
-                    }
+                    self.registers.products(x, values, tiles_of(y, rows, i), start > 0, &mut spare);
                 }
             }
-            self.product.scale(2 * pair, y);
         }
     }
 
-    /// The values of a panel's blocks from `start` on, times their blocks' scales.
+    /// The values of a panel's blocks from `start` on, times the scales of their blocks and rows.
     #[inline(always)]
     fn take_apart<C: Codes>(&self, panel: &QuantizedPanel<'_>, start: usize, blocks: &mut [Tile]) {
         let QuantizedProduct { simd, table, steps, .. } = &self.product;
+        let row_scales = simd.load(&panel.row_scales());
         let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
         for ((codes, scales), block) in codes.zip(&panel.block_scales[start..]).zip(blocks) {
-            let scales = simd.bytes_as_floats(scales);
+            let scales = simd.mul(simd.bytes_as_floats(scales), row_scales);
             let groups = block.as_chunks_mut::<2>().0.as_chunks_mut::<2>().0;
             for (k, groups) in groups.iter_mut().enumerate().take(*steps) {
                 let values = C::values(*simd, table, codes, k, 0);
