@@ -91,31 +91,16 @@ impl Avx512Vnni {
         }
     }
 
-    /// Four inputs' values for each of 16 outputs, signed bytes, as bf16, of two inputs and of the other two: times `scales`, one for each output, rounded to the nearest bf16, ties to even.
+    /// Four inputs' values for each of 16 outputs, signed bytes, times `scales`, one for each output: input by input.
     #[inline(always)]
-    pub(in crate::kernels) fn store_scaled_bf16(
-        self,
-        bytes: __m512i,
-        scales: __m512,
-        to: &mut [[Bf16Pair; LANES]; 2],
-    ) {
-        let round = |float| {
-            // SAFETY: see below. Half of the last place of bf16 is added, or a bit less where that is even.
-            unsafe {
-                let bits = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(float), scales));
-                let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-                _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last)
-            }
-        };
+    pub(in crate::kernels) fn scaled(self, bytes: __m512i, scales: __m512) -> [__m512; 4] {
+        let mut scaled = [scales; 4];
         let floats = self.floats(bytes);
-        for (&[first, second], to) in floats.as_chunks().0.iter().zip(to) {
+        unrolled!(i < 4 => {
             // SAFETY: see below.
-            unsafe {
-                let second = _mm512_and_si512(round(second), _mm512_set1_epi32(-1 << 16));
-                let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(round(first)), second);
-                _mm512_storeu_si512(to.as_mut_ptr().cast(), pairs);
-            }
-        }
+            scaled[i] = unsafe { _mm512_mul_ps(_mm512_castsi512_ps(floats[i]), scales) };
+        });
+        scaled
     }
 
     /// The bits of four inputs' values as f32, input by input.

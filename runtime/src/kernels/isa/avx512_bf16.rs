@@ -45,6 +45,31 @@ impl Avx512Bf16 {
         }
     }
 
+    /// Rounds two inputs' numbers for each of 16 outputs, and stores them in pairs.
+    #[inline(always)]
+    pub(in crate::kernels) fn store_pairs_rounded(
+        self,
+        first: __m512,
+        second: __m512,
+        to: &mut [Bf16Pair; LANES],
+    ) {
+        /// What interleaves the 16 numbers of either.
+        const IN_TURN: [u16; 2 * LANES] = {
+            let (mut places, mut i) = ([0; 2 * LANES], 0);
+            while i < places.len() {
+                places[i] = (i / 2 + i % 2 * LANES) as u16;
+                i += 1;
+            }
+            places
+        };
+        // SAFETY: see above; a register of 32 bf16 is one of 16 i32.
+        unsafe {
+            let rounded = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+            let places = _mm512_loadu_si512(IN_TURN.as_ptr().cast());
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_permutexvar_epi16(places, rounded));
+        }
+    }
+
     #[inline(always)]
     fn store_rounded(self, lanes: __m512, to: &mut [Bf16Pair; LANES / 2]) {
         // SAFETY: see above.

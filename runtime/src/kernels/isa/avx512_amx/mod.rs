@@ -4,18 +4,20 @@ mod products;
 
 use super::amx::Amx;
 use super::avx512::Avx512Vnni;
+use super::avx512_bf16::Avx512Bf16;
 use crate::kernels::simd::entry;
 
 /// Fewest rows that tiles are faster for: taking codes apart costs as much as products of so many rows.
 pub(in crate::kernels) const FEWEST_ROWS: usize = 21;
 
-/// The proof that this processor has both.
+/// The proof that this processor has both, and AVX512-BF16, which comes before AMX.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Avx512Amx(Avx512Vnni, Amx);
+pub(in crate::kernels) struct Avx512Amx(Avx512Vnni, Avx512Bf16, Amx);
 
 impl Avx512Amx {
     pub(in crate::kernels) fn detect() -> Option<Avx512Amx> {
-        Some(Avx512Amx(Avx512Vnni::detect()?, Amx::detect()?))
+        let vnni = Avx512Vnni::detect()?;
+        Some(Avx512Amx(vnni, Avx512Bf16::detect(vnni.plain())?, Amx::detect()?))
     }
 
     /// What everything is done with that needs no tiles.
@@ -25,9 +27,14 @@ impl Avx512Amx {
     }
 
     #[inline(always)]
-    pub(in crate::kernels) fn amx(self) -> Amx {
+    pub(in crate::kernels) fn bf16(self) -> Avx512Bf16 {
         self.1
+    }
+
+    #[inline(always)]
+    pub(in crate::kernels) fn amx(self) -> Amx {
+        self.2
     }
 }
 
-entry!(Avx512Amx, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+entry!(Avx512Amx, "fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16");

@@ -12,6 +12,7 @@ use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::isa::amx::{Registers, Sums, tiles_of};
 use crate::kernels::isa::avx512::Avx512Vnni;
+use crate::kernels::isa::avx512_bf16::Avx512Bf16;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
@@ -51,7 +52,7 @@ impl RunOn<Avx512Amx> for MatmulRounded<'_> {
     fn run_on(self, set: Avx512Amx) {
         let MatmulRounded { w, x, rows, y } = self;
         let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
-        let product = RoundedTileProduct { product, registers: set.amx().configure(), x };
+        let product = RoundedTileProduct { product, bf16: set.bf16(), registers: set.amx().configure(), x };
         with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
     }
 }
@@ -224,6 +225,7 @@ fn add<S: Simd>(
 /// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
 struct RoundedTileProduct<'a> {
     product: QuantizedProduct<'a, Avx512Vnni>,
+    bf16: Avx512Bf16,
     registers: Registers,
     x: &'a [Tile],
 }
@@ -267,7 +269,9 @@ impl RoundedTileProduct<'_> {
             for (k, groups) in groups.iter_mut().enumerate().take(*steps) {
                 let values = C::values(*simd, table, codes, k, 0);
                 unrolled!(i < 2 => {
-                    simd.store_scaled_bf16(simd.minus(values[i], OFFSET), scales, &mut groups[i])
+                    let scaled = simd.scaled(simd.minus(values[i], OFFSET), scales);
+                    self.bf16.store_pairs_rounded(scaled[0], scaled[1], &mut groups[i][0]);
+                    self.bf16.store_pairs_rounded(scaled[2], scaled[3], &mut groups[i][1]);
                 });
             }
         }
