@@ -10,7 +10,7 @@
 //!
 //! - AVX512-BF16 and its imitation in plain Rust: one chain for each element over pairs of inputs, in ascending order; of
 //!   a pair, the second product is added first.
-//! - AMX with quantized weights (`integers/tiles.rs`): a weight is rounded, too, which moves it by at most 2^-8 of itself.
+//! - AMX with quantized weights (`isa/avx512_amx/products.rs`): a weight is rounded, too, which moves it by at most 2^-8 of itself.
 //! - AMX: for every 32 inputs, one chain over the first inputs of the pairs and one over the second ones, from zero; their
 //!   sum is added to the element. What is left of the inputs after whole tiles goes on like AVX512-BF16.
 //!
