@@ -72,7 +72,7 @@ const X86: Processor = Processor {
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.1),
         kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
         // What is left to the vector unit; tiles are multiplied by assembly.
-        kernel(AVX512_AMX, TILES, "avx512amx quantized", 5.5),
+        kernel(AVX512_AMX, TILES, "avx512amx quantized", 3.6),
     ],
     floats: "vfmadd",
     integers: &["vpmaddwd", "vpdpbusd"],
