@@ -209,7 +209,8 @@ impl Registers {
                 )
             };
         }
-        // SAFETY: as above.
+        // SAFETY: as above. Two tiles of activations are read and one of values, 1024 bytes each, rows 64 bytes apart. No compiled
+        // code uses these registers, so what is in them stays there for `store`.
         unsafe {
             match WHICH {
                 0 => multiply!("tmm0"),
@@ -231,7 +232,7 @@ impl Registers {
                 )
             };
         }
-        // SAFETY: as above; the stores write the two tiles of `sums`, one after the other.
+        // SAFETY: as above; a tile is written, that of `sums`.
         unsafe {
             match WHICH {
                 0 => store!("tmm0"),
