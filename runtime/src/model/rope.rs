@@ -36,7 +36,7 @@ impl Rope {
     /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position.
     pub(super) fn rotate(&self, kernels: Kernels, head: &mut [f32], rows: usize) {
         let Rope { cos, sin, half } = self;
-        kernels.compute(Rotate { head, rows, cos, sin, half: *half });
+        kernels.run(Rotate { head, rows, cos, sin, half: *half });
     }
 }
 

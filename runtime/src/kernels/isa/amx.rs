@@ -87,10 +87,10 @@ pub(in crate::kernels) fn tiles_of(
 ) -> [[&mut [[f32; LANES]]; 2]; 2] {
     let (first, second) = y.split_at_mut(rows);
     let [[a, c], [b, d]] = [first, second].map(|panel| {
-        let (_, rows) = panel.split_at_mut(panel.len().min(2 * i * TILE_ROWS));
-        let (first, rows) = rows.split_at_mut(rows.len().min(TILE_ROWS));
-        let len = rows.len().min(TILE_ROWS);
-        [first, &mut rows[..len]]
+        let rows = panel.get_mut(2 * i * TILE_ROWS..).unwrap_or_default();
+        let (first, rest) = rows.split_at_mut(rows.len().min(TILE_ROWS));
+        let len = rest.len().min(TILE_ROWS);
+        [first, &mut rest[..len]]
     });
     [[a, b], [c, d]]
 }
@@ -124,7 +124,7 @@ impl Registers {
         // rows of 64 bytes. No compiled code uses them, so what is in them stays there from block to block. The first reads each
         // of `sums`, a tile of 1024 bytes, rows 64 bytes apart, and the last writes it. Each of `steps` iterations, one at least,
         // reads a tile where each of the four slices has its next.
-        unsafe {
+        let sums = unsafe {
             if adds {
                 asm!(
                     "tileloadd tmm0, [{} + {row}]",
@@ -182,9 +182,10 @@ impl Registers {
                 row = in(reg) row,
                 options(nostack, preserves_flags),
             );
-            for (sums, rest) in [a, b, c, d] {
-                rest.copy_from_slice(&sums[..rest.len()]);
-            }
+            [a, b, c, d]
+        };
+        for (sums, rest) in sums {
+            rest.copy_from_slice(&sums[..rest.len()]);
         }
     }
 
@@ -242,18 +243,20 @@ impl Registers {
     }
 }
 
-/// A tile for some rows, at most 16: they themselves, or a copy in `spare` of those that are no whole tile, and these.
+/// A tile for some rows, at most 16, and those to copy back from it: it is these rows themselves, which leaves none, or where
+/// there are fewer, `spare` with a copy of them.
 #[inline(always)]
-fn whole<'a>(y: &'a mut [[f32; LANES]], spare: &'a mut Sums) -> (&'a mut Sums, &'a mut [[f32; LANES]]) {
-    if y.len() == TILE_ROWS {
-        let (tile, rest) = y.split_at_mut(TILE_ROWS);
-        match tile.first_chunk_mut() {
-            Some(tile) => (tile, rest),
-            None => unreachable!("as many rows"),
+pub(in crate::kernels) fn whole<'a>(
+    y: &'a mut [[f32; LANES]],
+    spare: &'a mut Sums,
+) -> (&'a mut Sums, &'a mut [[f32; LANES]]) {
+    let (tiles, rest) = y.as_chunks_mut();
+    match tiles.first_mut() {
+        Some(tile) => (tile, rest),
+        None => {
+            spare[..rest.len()].copy_from_slice(rest);
+            (spare, rest)
         }
-    } else {
-        spare[..y.len()].copy_from_slice(y);
-        (spare, y)
     }
 }
 

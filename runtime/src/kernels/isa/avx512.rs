@@ -68,7 +68,7 @@ impl Avx512Vnni {
     #[inline(always)]
     pub(in crate::kernels) fn look_up_pairs(
         self,
-        table: &[u16; 2 * LANES],
+        table: &[Bf16Pair; LANES],
         codes: [__m512i; 2],
         to: &mut [[Bf16Pair; LANES]; 4],
     ) {

@@ -1,4 +1,4 @@
-//! The same product on tile registers (AMX): a block's sums for 16 rows and 32 outputs come out together, as whole numbers. What
+//! The same product on tile registers (AMX): a block's sums for 16 rows and 16 outputs come out together, as whole numbers. What
 //! is done with these is left to the vector unit, in the order of every set.
 //!
 //! Tiles multiply bf16, which a code's value is, and which an activation of 12 bits is in two parts.
@@ -10,7 +10,8 @@ use bytemuck::Zeroable;
 use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
-use crate::kernels::isa::amx::{Registers, Sums, tiles_of};
+use crate::kernels::half::Bf16Pair;
+use crate::kernels::isa::amx::{Registers, Sums, tiles_of, whole};
 use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::isa::avx512_bf16::Avx512Bf16;
 use crate::kernels::ops::integers::{
@@ -38,9 +39,9 @@ impl RunOn<Avx512Amx> for MatmulTiles<'_> {
     fn run_on(self, set: Avx512Amx) {
         let MatmulTiles { w, x, rows, y } = self;
         let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
-        let mut table = [0; 2 * LANES];
-        for (bf16, &value) in table.iter_mut().zip(w.table) {
-            *bf16 = (f32::from(value).to_bits() >> 16) as u16;
+        let mut table = [Bf16Pair::zeroed(); LANES];
+        for (pair, values) in table.iter_mut().zip(w.table.as_chunks().0) {
+            *pair = Bf16Pair::exact(values.map(i32::from));
         }
         let product = TileProduct { product, registers: set.amx().configure(), table, x };
         with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
@@ -86,8 +87,8 @@ impl QuantizedProduct<'_, Avx512Vnni> {
 struct TileProduct<'a> {
     product: QuantizedProduct<'a, Avx512Vnni>,
     registers: Registers,
-    /// What codes below 16 stand for, as bf16.
-    table: [u16; 2 * LANES],
+    /// What codes below 16 stand for, two in a pair, and zeros.
+    table: [Bf16Pair; LANES],
     x: &'a [ActivationTile],
 }
 
@@ -97,6 +98,7 @@ impl TileProduct<'_> {
         let QuantizedProduct { w, rows, .. } = self.product;
         let mut values = Aligned([[Tile::zeroed(); DEPTH]; PANELS]);
         let mut products = Aligned([[[0.0; LANES]; TILE_ROWS]; 2]);
+        let mut spare = [[0.0; LANES]; TILE_ROWS];
         for (first, y) in (0..).step_by(PANELS).zip(y.chunks_mut(PANELS * rows)) {
             for start in (0..w.blocks()).step_by(DEPTH) {
                 let depth = DEPTH.min(w.blocks() - start);
@@ -110,8 +112,11 @@ impl TileProduct<'_> {
                     let x = &x[start..][..depth];
                     for (p, (values, y)) in values.0.iter().zip(y.chunks_exact_mut(rows)).enumerate() {
                         let panel = w.panel(first + p);
-                        let part = Part { panel: &panel, start, values: &values[..depth], x };
-                        self.some_rows(&part, &mut products, &mut y[i * TILE_ROWS..]);
+                        let blocks = Blocks { panel: &panel, start, values: &values[..depth], x };
+                        let end = rows.min((i + 1) * TILE_ROWS);
+                        let (y, rest) = whole(&mut y[i * TILE_ROWS..end], &mut spare);
+                        self.add_blocks(&blocks, &mut products, y);
+                        rest.copy_from_slice(&y[..rest.len()]);
                     }
                 }
             }
@@ -143,26 +148,17 @@ impl TileProduct<'_> {
         }
     }
 
-    /// Adds what a part gives to the first 16 rows of `y`, or to all where there are fewer.
+    /// Adds what some blocks give to 16 rows, whose sums stay in registers. While a block's tiles are multiplied, the sums of the one
+    /// before are stored and those of the one before that added up, so that no step waits for the step before it.
     #[inline(always)]
-    fn some_rows(&self, part: &Part<'_>, products: &mut Aligned<[Sums; 2]>, y: &mut [[f32; LANES]]) {
-        match y.first_chunk_mut() {
-            Some(y) => self.run(part, products, y),
-            None => {
-                let mut run = [[0.0; LANES]; TILE_ROWS];
-                run[..y.len()].copy_from_slice(y);
-                self.run(part, products, &mut run);
-                y.copy_from_slice(&run[..y.len()]);
-            }
-        }
-    }
-
-    /// The same to 16 rows, whose sums stay in registers. While a block's tiles are multiplied, the sums of the one before are
-    /// stored and those of the one before that added up, so that no step waits for the step before it.
-    #[inline(always)]
-    fn run(&self, part: &Part<'_>, products: &mut Aligned<[Sums; 2]>, y: &mut [[f32; LANES]; TILE_ROWS]) {
+    fn add_blocks(
+        &self,
+        blocks: &Blocks<'_>,
+        products: &mut Aligned<[Sums; 2]>,
+        y: &mut [[f32; LANES]; TILE_ROWS],
+    ) {
         let (simd, registers, rows) = (self.product.simd, &self.registers, TILE_ROWS);
-        let &Part { panel, start, values, x } = part;
+        let &Blocks { panel, start, values, x } = blocks;
         let (count, scales) = (x.len(), &panel.block_scales[start..]);
         let [even, odd] = &mut products.0;
         let mut sums = [simd.zero(); TILE_ROWS];
@@ -200,7 +196,7 @@ impl TileProduct<'_> {
 }
 
 /// Some blocks of a panel, with what they are multiplied with.
-struct Part<'a> {
+struct Blocks<'a> {
     panel: &'a QuantizedPanel<'a>,
     /// The first of them.
     start: usize,

@@ -142,11 +142,11 @@ pub(in crate::kernels) trait Codes {
     /// Bits of a code, and as many runs of 64 bytes in a block.
     const BITS: usize;
 
-    /// Whether they are places in a table.
+    /// Whether codes are places in a table.
     const IN_TABLE: bool = false;
 
-    /// Those of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. What are no places in
-    /// a table are their values, [`OFFSET`] more where the set multiplies unsigned ones.
+    /// The codes of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. Codes that are no
+    /// places in a table come as their values, [`OFFSET`] more where the set multiplies unsigned ones.
     fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2];
 
     /// Their values, [`OFFSET`] more where the set multiplies unsigned ones, as are those of `table`.
@@ -389,7 +389,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
 
     /// The sums of blocks times the scales of a panel's rows.
     #[inline(always)]
-    pub(in crate::kernels) fn store(&self, panel: &QuantizedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
+    fn store(&self, panel: &QuantizedPanel<'_>, sums: S::Lanes, y: &mut [f32; LANES]) {
         self.simd.store(self.simd.mul(sums, self.simd.load(&panel.row_scales())), y);
     }
 
