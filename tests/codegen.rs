@@ -39,7 +39,9 @@ const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
 const F16: &str = "6MatmulNtNtBc_4half3F16E";
 const I8: &str = "6MatmulaE";
 const QUANTIZED: &str = "15MatmulQuantizedE";
-const TILES: &str = "11MatmulTilesE";
+const TILES: &str = "11MatmulTilesNtNtBc_5tiles14ActivationTileE";
+const BYTE_TILES: &str = "11MatmulTilesNtNtBc_5tiles8ByteTileE";
+const FEATURES: &str = "18AddFeatureProductsE";
 
 /// How an instruction set's assembly reads.
 struct Processor {
@@ -89,6 +91,18 @@ const X86: Processor = Processor {
 const X86_I16: Processor = Processor {
     kernels: &[kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized, i16", 1.7)],
     integers: &["vpdpwssd"],
+    ..X86
+};
+
+/// What the converter calibrates with.
+const X86_CALIBRATION: Processor = Processor {
+    kernels: &[
+        kernel(AVX2, FEATURES, "avx2 features", 4.1),
+        kernel(AVX_VNNI, FEATURES, "avxvnni features", 2.1),
+        kernel(AVX512, FEATURES, "avx512 features", 4.2),
+        kernel(AVX512_VNNI, FEATURES, "avx512vnni features", 2.1),
+        kernel(AVX512_AMX, BYTE_TILES, "avx512amx bytes", 4.6),
+    ],
     ..X86
 };
 
@@ -156,6 +170,7 @@ fn x86_kernels_keep_their_sums_in_registers() {
     let program = program("smolrun");
     check(&X86, &program);
     check(&X86_I16, &program);
+    check(&X86_CALIBRATION, &self::program("smolconv"));
 }
 
 /// `scripts/test_targets.sh` sets the linker that this needs.
@@ -289,7 +304,7 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
 fn loops(processor: &Processor, kernel: &Kernel, function: &[Instruction]) -> Vec<Loop> {
     let is_float = |line: &str| line.starts_with(processor.floats);
     let is_integer = |line: &str| processor.integers.iter().any(|name| line.starts_with(name));
-    let is_quantized = kernel.symbol[1] == QUANTIZED;
+    let is_quantized = [QUANTIZED, FEATURES].contains(&kernel.symbol[1]);
     let place = |address| function.binary_search_by_key(&address, |instruction| instruction.address).ok();
     let back: Vec<(usize, usize)> = (0..function.len())
         .filter_map(|end| Some((place(function[end].jump()?)?, end)))

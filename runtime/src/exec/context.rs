@@ -4,7 +4,7 @@ use super::fast::Rounding;
 use super::pool::Pool;
 use super::scratch::{Buffer, Worker, piece_panels};
 use crate::kernels::{
-    ActivationBlock, ActivationTile, Add, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
+    ActivationBlock, ActivationTile, Add, ByteTile, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
 };
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
@@ -32,6 +32,7 @@ pub(crate) struct ExecContext {
 pub(crate) struct QuantizedActivations {
     pub blocks: Buffer<ActivationBlock>,
     pub tiles: Buffer<ActivationTile>,
+    pub byte_tiles: Buffer<ByteTile>,
 }
 
 impl ExecContext {

@@ -4,11 +4,11 @@ use super::context::{ExecContext, QuantizedActivations};
 use super::fast::{self, Rounding};
 use super::pool::Pool;
 use crate::error::Result;
-use crate::format::Config;
+use crate::format::{Config, Dtype};
 use crate::kernels::{
-    ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, Elements, FastUnit, Kernels, MatmulBf16,
-    MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, RoundToBf16, Tile,
-    activation_blocks, activation_tiles, tiles, tiles_of_row,
+    ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, ByteTile, Elements, FastUnit, Kernels,
+    MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles,
+    Quantized, RoundToBf16, Tile, activation_blocks, activation_tiles, tiles, tiles_of_row,
 };
 
 /// The activations of a product of `rows` rows.
@@ -29,6 +29,8 @@ enum Form<'a> {
     Quantized(ActivationBits, &'a [ActivationBlock]),
     /// The same for many rows, where the set takes tiles: `[rows/16, rounded up][blocks]`.
     QuantizedTiles(&'a [ActivationTile]),
+    /// The same to 8 bits, for weights of `q8`.
+    ByteTiles(&'a [ByteTile]),
 }
 
 impl ExecContext {
@@ -38,10 +40,13 @@ impl ExecContext {
         if let Some(rounding) = &mut self.rounding {
             rounding.resize(widest, rows)?;
         }
-        let takes_tiles = !self.rounding.as_ref().is_some_and(Rounding::is_to_8_bits);
-        let fewest = if takes_tiles { self.kernels.fewest_tile_rows() } else { usize::MAX };
+        let bits = if self.rounding.as_ref().is_some_and(Rounding::is_to_8_bits) {
+            ActivationBits::Eight
+        } else {
+            ActivationBits::Twelve
+        };
         match &mut self.quantized {
-            Some(quantized) => quantized.resize(fewest, widest, rows),
+            Some(quantized) => quantized.resize(self.kernels, bits, widest, rows),
             None => Ok(()),
         }
     }
@@ -70,9 +75,9 @@ impl ExecContext {
                 });
                 Form::Bf16(unit, to)
             }
-            (Elements::Quantized(_), _, Some(quantized)) => {
+            (Elements::Quantized(Quantized { dtype, .. }), _, Some(quantized)) => {
                 let bits = if unit.is_some() { ActivationBits::Eight } else { ActivationBits::Twelve };
-                quantized.quantize(kernels, pool, [w.inputs, rows], x, bits, tasks)
+                quantized.quantize(kernels, pool, [w.inputs, rows], x, (dtype, bits), tasks)
             }
             _ => Form::Floats(x),
         };
@@ -81,36 +86,55 @@ impl ExecContext {
 }
 
 impl QuantizedActivations {
-    /// Makes room for up to `rows` rows, in tiles from `fewest` on.
-    fn resize(&mut self, fewest: usize, inputs: usize, rows: usize) -> Result<()> {
-        if rows >= fewest {
-            self.tiles.resize(activation_tiles(inputs, rows))?;
-        }
-        self.blocks.resize(activation_blocks(inputs, rows.min(fewest - 1)))
+    /// Makes room for up to `rows` rows, whose activations get so many bits where they are many.
+    fn resize(&mut self, kernels: Kernels, bits: ActivationBits, inputs: usize, rows: usize) -> Result<()> {
+        let (fewest, len) = (kernels.fewest_tile_rows(), activation_tiles(inputs, rows));
+        let rows_of_blocks = match bits {
+            ActivationBits::Eight => {
+                self.byte_tiles.resize(if rows >= fewest { len } else { 0 })?;
+                rows // of other dtypes
+            }
+            ActivationBits::Twelve => {
+                self.tiles.resize(if rows >= fewest { len } else { 0 })?;
+                rows.min(fewest - 1)
+            }
+        };
+        self.blocks.resize(activation_blocks(inputs, rows_of_blocks))
     }
 
-    /// Quantizes the activations `x` to so many bits; to twelve in tiles where the set takes them.
+    /// Quantizes the activations `x` to so many bits for weights of a dtype, in tiles where the set takes them.
     fn quantize(
         &mut self,
         kernels: Kernels,
         pool: &mut Pool,
         [inputs, rows]: [usize; 2],
         x: &[f32],
-        bits: ActivationBits,
+        (dtype, bits): (Dtype, ActivationBits),
         tasks: usize,
     ) -> Form<'_> {
-        if bits == ActivationBits::Twelve && rows >= kernels.fewest_tile_rows() {
-            let to = &mut self.tiles[..activation_tiles(inputs, rows)];
-            pool.split(to, activation_tiles(inputs, 1), tasks, |first, to| {
-                kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
-            });
-            Form::QuantizedTiles(to)
-        } else {
-            let to = &mut self.blocks[..activation_blocks(inputs, rows)];
-            pool.split(to, rows, tasks, |first, to| {
-                kernels.run(QuantizeBlocks { x, rows, first, bits, blocks: to });
-            });
-            Form::Quantized(bits, to)
+        let (of_row, len) = (activation_tiles(inputs, 1), activation_tiles(inputs, rows));
+        match (bits, dtype) {
+            (ActivationBits::Twelve, _) if rows >= kernels.fewest_tile_rows() => {
+                let to = &mut self.tiles[..len];
+                pool.split(to, of_row, tasks, |first, to| {
+                    kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
+                });
+                Form::QuantizedTiles(to)
+            }
+            (ActivationBits::Eight, Dtype::Q8) if rows >= kernels.fewest_tile_rows() => {
+                let to = &mut self.byte_tiles[..len];
+                pool.split(to, of_row, tasks, |first, to| {
+                    kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
+                });
+                Form::ByteTiles(to)
+            }
+            _ => {
+                let to = &mut self.blocks[..activation_blocks(inputs, rows)];
+                pool.split(to, rows, tasks, |first, to| {
+                    kernels.run(QuantizeBlocks { x, rows, first, bits, blocks: to });
+                });
+                Form::Quantized(bits, to)
+            }
         }
     }
 }
@@ -129,6 +153,9 @@ impl Input<'_> {
             }
             (Form::QuantizedTiles(x), Elements::Quantized(w)) => {
                 kernels.matmul_tiles(MatmulTiles { w, x, rows, y });
+            }
+            (Form::ByteTiles(x), Elements::Quantized(w)) => {
+                kernels.matmul_byte_tiles(MatmulTiles { w, x, rows, y });
             }
             (Form::Floats(x), _) => kernels.matmul(w, x, rows, y, false),
             _ => unreachable!("the form was chosen for the matrix"),

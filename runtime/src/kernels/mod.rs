@@ -42,18 +42,21 @@ use self::isa::scalar::Scalar;
 use self::isa::simd128;
 #[cfg(target_arch = "x86_64")]
 use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
+#[cfg(test)]
+pub(crate) use self::ops::QuantizedTile;
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
-    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
-    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    Add, AddColumns, AddFeatureProducts, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles,
+    QuantizeBlocks, QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
 use self::simd::{Cache, Op, RunOn, prefetch};
 pub use self::simd::{PlainOp, one_by_one};
-pub(crate) use self::tiles::{ActivationTile, Tile, activation_tiles, tiles, tiles_of_row};
+pub(crate) use self::tiles::{ActivationTile, ByteTile, Tile, activation_tiles, tiles, tiles_of_row};
 use crate::error::{Error, Result};
+use crate::format::Dtype;
 
 /// Lanes of a panel.
 pub(crate) const LANES: usize = crate::format::PANEL;
@@ -329,9 +332,29 @@ impl Kernels {
         }
     }
 
+    /// [`AddFeatureProducts`], in tiles where the set has some.
+    pub(crate) fn add_feature_products(self, op: AddFeatureProducts<'_>) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.run(op),
+            _ => self.run(op),
+        }
+    }
+
     /// Runs an operation that only the sets with tiles have.
-    pub(crate) fn matmul_tiles(self, op: MatmulTiles<'_>) {
+    pub(crate) fn matmul_tiles(self, op: MatmulTiles<'_, ActivationTile>) {
         op.check();
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.run(op),
+            _ => unreachable!("no other set takes tiles"),
+        }
+    }
+
+    /// The same for tiles of 8 bits.
+    pub(crate) fn matmul_byte_tiles(self, op: MatmulTiles<'_, ByteTile>) {
+        op.check();
+        assert_eq!(op.w.dtype, Dtype::Q8, "tiles of 8 bits are for codes that are values");
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Amx(set) => set.run(op),

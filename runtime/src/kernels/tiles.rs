@@ -35,7 +35,16 @@ pub(crate) struct ActivationTile {
     pub(super) scales: [f32; TILE_ROWS],
 }
 
-/// How many tiles hold so many rows of so many inputs.
+/// The same of 8 bits.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct ByteTile {
+    pub(super) numbers: [[i8; BLOCK]; TILE_ROWS],
+    /// What the numbers of each row are multiples of.
+    pub(super) scales: [f32; TILE_ROWS],
+}
+
+/// How many [`ActivationTile`]s, or [`ByteTile`]s, hold so many rows of so many inputs.
 pub(crate) fn activation_tiles(inputs: usize, rows: usize) -> usize {
     inputs.div_ceil(BLOCK) * rows.div_ceil(TILE_ROWS)
 }

@@ -8,9 +8,12 @@ use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
 
 use super::avx512_bf16::AfterTiles;
+use crate::format::BLOCK;
 use crate::kernels::LANES;
+use crate::kernels::features::{FeatureTile, Values};
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::MatmulBf16;
+use crate::kernels::quantized::{GROUPS, Group};
 use crate::kernels::tiles::{TILE_ROWS, Tile, tiles_of_row};
 
 /// The proof that this processor has AMX-BF16, and that the system lets this process use it.
@@ -20,9 +23,9 @@ pub(crate) struct Amx(());
 impl Amx {
     /// Only for processors with AVX-512: those have the CPUID leaves 7 and 0xD, and XGETBV.
     pub(in crate::kernels) fn detect() -> Option<Amx> {
-        const AMX_BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
+        const UNITS: u32 = 1 << 22 | 1 << 24 | 1 << 25; // BF16, TILE, INT8
         const TILE_STATE: u32 = 1 << 17 | 1 << 18;
-        let has_unit = __cpuid_count(7, 0).edx & AMX_BF16_AND_TILE == AMX_BF16_AND_TILE;
+        let has_unit = __cpuid_count(7, 0).edx & UNITS == UNITS;
         (has_unit && xcr0() & TILE_STATE == TILE_STATE && is_permitted()).then_some(Amx(()))
     }
 
@@ -55,8 +58,20 @@ impl Amx {
         }
     }
 
-    /// Makes all of this thread's eight tile registers 16 rows of 64 bytes.
-    pub(in crate::kernels) fn configure(self) -> Registers {
+    /// Gives this thread's eight tile registers their shapes.
+    pub(in crate::kernels) fn configure(self) -> Registers<WholeTiles> {
+        self.configured([(TILE_ROWS, size_of::<[Bf16Pair; LANES]>()); 8])
+    }
+
+    /// The same for blocks of bytes: a row of activations has 32, and a row of values has four for each output.
+    pub(in crate::kernels) fn configure_for_blocks(self) -> Registers<HalfTiles> {
+        let (sums, x, values) =
+            ((TILE_ROWS, size_of::<[f32; LANES]>()), (TILE_ROWS, BLOCK), (GROUPS, size_of::<Group>()));
+        self.configured([sums, sums, sums, sums, x, x, values, values])
+    }
+
+    /// Gives this thread's tile registers so many rows of so many bytes, at most 16 and 64.
+    fn configured<T>(self, shapes: [(usize, usize); 8]) -> Registers<T> {
         /// What LDTILECFG reads.
         #[repr(C)]
         struct Config {
@@ -67,8 +82,9 @@ impl Amx {
             rows: [u8; 16],
         }
         let (mut bytes_of_row, mut rows) = ([0; 16], [0; 16]);
-        bytes_of_row[..8].fill(size_of::<[Bf16Pair; LANES]>() as u16);
-        rows[..8].fill(TILE_ROWS as u8);
+        for (register, shape) in shapes.into_iter().enumerate() {
+            (rows[register], bytes_of_row[register]) = (shape.0 as u8, shape.1 as u16);
+        }
         let config = Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_of_row, rows };
         // SAFETY: `self` proves that the processor and the system allow the instruction, which reads the 64 bytes of
         // `config`, a valid one: palette 1 has eight registers of up to 16 rows of up to 64 bytes.
@@ -95,13 +111,18 @@ pub(in crate::kernels) fn tiles_of(
     [[a, b], [c, d]]
 }
 
-/// Configured tile registers of this thread: it must stay there.
-pub(in crate::kernels) struct Registers(PhantomData<*const ()>);
+/// This thread's tile registers, which have the shapes of `T`: they must stay there.
+pub(in crate::kernels) struct Registers<T>(PhantomData<*const T>);
+
+/// All of them have 16 rows of 64 bytes.
+pub(in crate::kernels) enum WholeTiles {}
+/// Four of them have 16 rows of 64 bytes, the next two 16 rows of 32, and the last two 8 rows of 64.
+pub(in crate::kernels) enum HalfTiles {}
 
 /// The sums of a tile of activations with a panel: `[16 rows][16 outputs]`.
 pub(in crate::kernels) type Sums = [[f32; LANES]; TILE_ROWS];
 
-impl Registers {
+impl Registers<WholeTiles> {
     /// Adds the products of two rows of tiles with two panels to `y`, or puts them there unless it `adds`: each a chain over the
     /// tiles of its row. `y`: at most 16 rows for each `[rows of tiles][panels]`; where there are fewer, their tile is in `spare`
     /// meanwhile.
@@ -120,7 +141,7 @@ impl Registers {
         let [spare0, spare1, spare2, spare3] = spare;
         let sums = [whole(y0, spare0), whole(y1, spare1), whole(y2, spare2), whole(y3, spare3)];
         let row = size_of::<[Bf16Pair; LANES]>();
-        // SAFETY: only `Amx::configure` makes a `Registers`, which stays on its thread: the registers are tiles of 16
+        // SAFETY: only `Amx::configure` makes these, which stay on their thread: the registers are tiles of 16
         // rows of 64 bytes. No compiled code uses them, so what is in them stays there from block to block. The first reads each
         // of `sums`, a tile of 1024 bytes, rows 64 bytes apart, and the last writes it. Each of `steps` iterations, one at least,
         // reads a tile where each of the four slices has its next.
@@ -189,6 +210,63 @@ impl Registers {
         }
     }
 
+    /// Puts the products of two rows of tiles with two panels into `sums[rows of tiles][panels]`: whole numbers, of which these
+    /// are the bits, each a sum over the tiles of its row.
+    #[inline(always)]
+    pub(in crate::kernels) fn products_of_bytes(
+        &self,
+        x: [&[FeatureTile]; 2],
+        panels: [&[Values]; 2],
+        sums: &mut [[Sums; 2]; 2],
+    ) {
+        let steps = x[0].len();
+        assert!(steps > 0 && x[1].len() == steps && panels.iter().all(|panel| panel.len() == steps));
+        let [[sums0, sums1], [sums2, sums3]] = sums;
+        // SAFETY: as above, with tiles of bytes, and four tiles of `sums` that are written. No compiled code uses the registers, so
+        // what is in them stays there from block to block.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "2:",
+                "tileloadd tmm4, [{x0} + {row}]",
+                "tileloadd tmm5, [{x1} + {row}]",
+                "tileloadd tmm6, [{panel0} + {row}]",
+                "tileloadd tmm7, [{panel1} + {row}]",
+                "tdpbsud tmm0, tmm4, tmm6",
+                "tdpbsud tmm1, tmm4, tmm7",
+                "tdpbsud tmm2, tmm5, tmm6",
+                "tdpbsud tmm3, tmm5, tmm7",
+                "add {x0}, 1024",
+                "add {x1}, 1024",
+                "add {panel0}, 1024",
+                "add {panel1}, 1024",
+                "dec {steps}",
+                "jnz 2b",
+                x0 = inout(reg) x[0].as_ptr() => _,
+                x1 = inout(reg) x[1].as_ptr() => _,
+                panel0 = inout(reg) panels[0].as_ptr() => _,
+                panel1 = inout(reg) panels[1].as_ptr() => _,
+                steps = inout(reg) steps => _,
+                row = in(reg) size_of::<Group>(),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, readonly),
+            );
+            asm!(
+                "tilestored [{} + {row}], tmm0",
+                "tilestored [{} + {row}], tmm1",
+                "tilestored [{} + {row}], tmm2",
+                "tilestored [{} + {row}], tmm3",
+                in(reg) sums0.as_mut_ptr(), in(reg) sums1.as_mut_ptr(), in(reg) sums2.as_mut_ptr(), in(reg) sums3.as_mut_ptr(),
+                row = in(reg) size_of::<[f32; LANES]>(),
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
     /// Multiplies a block's values of a panel with 16 rows of rounded activations, the multiples of 128 and the rest, in
     /// one of two registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
     #[inline(always)]
@@ -219,7 +297,45 @@ impl Registers {
             }
         }
     }
+}
 
+impl Registers<HalfTiles> {
+    /// Multiplies a block's values of a panel with 16 rows of activations of 8 bits, in one of two registers.
+    #[inline(always)]
+    pub(in crate::kernels) fn multiply<const WHICH: usize>(
+        &self,
+        x: &[[i8; BLOCK]; TILE_ROWS],
+        values: &[Group; GROUPS],
+    ) {
+        macro_rules! multiply {
+            ($a:tt) => {
+                asm!(
+                    concat!("tilezero ", $a),
+                    "tileloadd tmm6, [{values} + {group}]",
+                    "tileloadd tmm4, [{x} + {row}]",
+                    concat!("tdpbssd ", $a, ", tmm4, tmm6"),
+                    x = in(reg) x.as_ptr(),
+                    values = in(reg) values.as_ptr(),
+                    row = in(reg) BLOCK,
+                    group = in(reg) size_of::<Group>(),
+                    out($a) _, out("tmm4") _, out("tmm6") _,
+                    options(nostack, preserves_flags, readonly),
+                )
+            };
+        }
+        // SAFETY: only `Amx::configure_for_blocks` makes these, which stay on their thread. So the tiles that are read are `x` and
+        // `values`, 512 bytes each, rows 32 and 64 bytes apart. No compiled code uses these registers, so what is in them stays there
+        // for `store`.
+        unsafe {
+            match WHICH {
+                0 => multiply!("tmm0"),
+                _ => multiply!("tmm1"),
+            }
+        }
+    }
+}
+
+impl<T> Registers<T> {
     /// What [`Registers::multiply`] has made in its register.
     #[inline(always)]
     pub(in crate::kernels) fn store<const WHICH: usize>(&self, sums: &mut Sums) {
@@ -233,7 +349,7 @@ impl Registers {
                 )
             };
         }
-        // SAFETY: as above; a tile is written, that of `sums`.
+        // SAFETY: the register has 16 rows of 64 bytes, whichever shapes there are; that tile of `sums` is written.
         unsafe {
             match WHICH {
                 0 => store!("tmm0"),
@@ -260,7 +376,7 @@ pub(in crate::kernels) fn whole<'a>(
     }
 }
 
-impl Drop for Registers {
+impl<T> Drop for Registers<T> {
     /// Lets the system forget the registers when it next switches threads.
     fn drop(&mut self) {
         // SAFETY: whoever holds a `Registers` had an `Amx`; nothing relies on what is in the registers.

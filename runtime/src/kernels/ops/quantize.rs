@@ -1,11 +1,13 @@
 //! Activations quantized for products with quantized matrices: see [`crate::kernels::quantized`].
 
+use bytemuck::Pod;
+
 use crate::format::BLOCK;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
 use crate::kernels::simd::{Integers, Op, PlainOp};
-use crate::kernels::tiles::{ActivationTile, TILE_ROWS};
+use crate::kernels::tiles::{ActivationTile, ByteTile, TILE_ROWS};
 
 // A block's sum of products, at most 32 · 128 · 2047, is exact in f32, and 256 times it in i32.
 const _: () = assert!(256.0 * 32.0 * 128.0 * ActivationBits::Twelve.largest() < 2_147_483_648.0);
@@ -131,18 +133,49 @@ pub(super) fn whole(number: f32) -> i32 {
 }
 
 /// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of 16 rows at a time, from the `first`
-/// such on.
-pub(crate) struct QuantizeTiles<'a> {
+/// such on. Which bits they get is for the kind of tiles to say.
+pub(crate) struct QuantizeTiles<'a, T> {
     /// `[inputs/16, rounded up][rows][16]`
     pub x: &'a [f32],
     pub inputs: usize,
     pub rows: usize,
     pub first: usize,
     /// `[rows/16, rounded up][inputs/32, rounded up]`
-    pub tiles: &'a mut [ActivationTile],
+    pub tiles: &'a mut [T],
 }
 
-impl PlainOp for QuantizeTiles<'_> {
+/// What holds the activations of a block for 16 rows.
+pub(crate) trait QuantizedTile: Pod {
+    /// Puts a row there.
+    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]);
+}
+
+impl QuantizedTile for ActivationTile {
+    #[inline(always)]
+    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
+        let ([first, second], scale) = whole_numbers(x, ActivationBits::Twelve);
+        for lane in 0..LANES {
+            let multiples = [first[lane], second[lane]].map(|number| (number + 64) & !127);
+            let rest = [first[lane] - multiples[0], second[lane] - multiples[1]];
+            self.parts[0][row][lane] = Bf16Pair::exact(multiples);
+            self.parts[1][row][lane] = Bf16Pair::exact(rest);
+        }
+        self.scales[row] = scale;
+    }
+}
+
+impl QuantizedTile for ByteTile {
+    #[inline(always)]
+    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
+        let (numbers, scale) = whole_numbers(x, ActivationBits::Eight);
+        for (to, &number) in self.numbers[row].iter_mut().zip(numbers.as_flattened()) {
+            *to = number as i8;
+        }
+        self.scales[row] = scale;
+    }
+}
+
+impl<T: QuantizedTile> PlainOp for QuantizeTiles<'_, T> {
     #[inline(always)]
     fn compute(self) {
         let QuantizeTiles { x, inputs, rows, first, tiles } = self;
@@ -155,16 +188,7 @@ impl PlainOp for QuantizeTiles<'_> {
                     true => x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]),
                     false => [0.0; LANES],
                 };
-                let x = [lanes(2 * block), lanes(2 * block + 1)];
-                let (numbers, scale) = whole_numbers(x, ActivationBits::Twelve);
-                let [first, second] = numbers;
-                for lane in 0..LANES {
-                    let multiples = [first[lane], second[lane]].map(|number| (number + 64) & !127);
-                    let rest = [first[lane] - multiples[0], second[lane] - multiples[1]];
-                    tile.parts[0][r][lane] = Bf16Pair::exact(multiples);
-                    tile.parts[1][r][lane] = Bf16Pair::exact(rest);
-                }
-                tile.scales[r] = scale;
+                tile.set(r, [lanes(2 * block), lanes(2 * block + 1)]);
             }
         }
     }

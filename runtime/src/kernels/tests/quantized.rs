@@ -9,8 +9,8 @@ use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Elements, FastUnit, MatmulQuantized, MatmulRounded,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, RoundToBf16, activation_blocks,
-    activation_tiles, tiles,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, RoundToBf16,
+    activation_blocks, activation_tiles, tiles,
 };
 
 const BITS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Twelve];
@@ -106,16 +106,31 @@ fn products(
     let mut products = vec![noise.vec(outputs * rows)];
     let blocks = quantize(set, x, bits, inputs, rows);
     set.run(MatmulQuantized { w, x: &blocks, bits, rows, y: &mut products[0] });
-    if bits == ActivationBits::Twelve && set.fewest_tile_rows() < usize::MAX {
-        let mut y = noise.vec(outputs * rows);
-        set.matmul_tiles(MatmulTiles { w, x: &quantize_tiles(set, x, inputs, rows), rows, y: &mut y });
-        products.push(y);
+    if set.fewest_tile_rows() == usize::MAX {
+        return products;
+    }
+    let mut y = noise.vec(outputs * rows);
+    match bits {
+        ActivationBits::Twelve => {
+            set.matmul_tiles(MatmulTiles { w, x: &quantize_tiles(set, x, inputs, rows), rows, y: &mut y });
+            products.push(y);
+        }
+        ActivationBits::Eight if w.dtype == Dtype::Q8 => {
+            set.matmul_byte_tiles(MatmulTiles {
+                w,
+                x: &quantize_tiles(set, x, inputs, rows),
+                rows,
+                y: &mut y,
+            });
+            products.push(y);
+        }
+        ActivationBits::Eight => {}
     }
     products
 }
 
-fn quantize_tiles(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<ActivationTile> {
-    let mut tiles = vec![<ActivationTile as bytemuck::Zeroable>::zeroed(); activation_tiles(inputs, rows)];
+fn quantize_tiles<T: QuantizedTile>(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<T> {
+    let mut tiles = vec![T::zeroed(); activation_tiles(inputs, rows)];
     // In two parts, as two threads do it.
     let (first, second) = tiles.split_at_mut(rows.div_ceil(LANES) / 2 * activation_tiles(inputs, 1));
     set.run(QuantizeTiles { x, inputs, rows, first: 0, tiles: first });
@@ -307,7 +322,7 @@ fn tiles_hold_the_numbers_of_blocks() {
             vec![<ActivationBlock as bytemuck::Zeroable>::zeroed(); activation_blocks(inputs, rows)];
         let bits = ActivationBits::Twelve;
         QuantizeBlocks { x: &x, rows, first: 0, bits, blocks: &mut blocks }.encode(Encoding::I8);
-        let tiles = quantize_tiles(Kernels::detect(), &x, inputs, rows);
+        let tiles: Vec<ActivationTile> = quantize_tiles(Kernels::detect(), &x, inputs, rows);
         let of_row = activation_tiles(inputs, 1);
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
             let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);

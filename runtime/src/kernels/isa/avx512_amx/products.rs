@@ -11,7 +11,7 @@ use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
-use crate::kernels::isa::amx::{Registers, Sums, tiles_of, whole};
+use crate::kernels::isa::amx::{HalfTiles, Registers, Sums, WholeTiles, tiles_of, whole};
 use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::isa::avx512_bf16::Avx512Bf16;
 use crate::kernels::ops::integers::{
@@ -19,7 +19,7 @@ use crate::kernels::ops::integers::{
 };
 use crate::kernels::quantized::QuantizedPanel;
 use crate::kernels::simd::{Bytes, Cache, RunOn, Simd, prefetch, unrolled};
-use crate::kernels::tiles::{ActivationTile, TILE_ROWS, Tile};
+use crate::kernels::tiles::{ActivationTile, ByteTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: 6 KiB a panel.
 const DEPTH: usize = 6;
@@ -29,12 +29,17 @@ const PANELS: usize = 4;
 
 /// The same where activations are rounded, two panels at a time.
 const ROUNDED_DEPTH: usize = 12;
+/// Panels of `q8` that are multiplied with 16 rows of 8 bits before the next rows are.
+const BYTE_PANELS: usize = 4;
+
+/// The sums of one row, or its products.
+type Lanes = <Avx512Vnni as Simd>::Lanes;
 
 /// At the start of a cache line, as rows of tiles should be.
 #[repr(C, align(64))]
 struct Aligned<T>(T);
 
-impl RunOn<Avx512Amx> for MatmulTiles<'_> {
+impl RunOn<Avx512Amx> for MatmulTiles<'_, ActivationTile> {
     #[inline(always)]
     fn run_on(self, set: Avx512Amx) {
         let MatmulTiles { w, x, rows, y } = self;
@@ -86,7 +91,7 @@ impl QuantizedProduct<'_, Avx512Vnni> {
 /// `w x` for `x`: `[rows/16, rounded up][blocks]`.
 struct TileProduct<'a> {
     product: QuantizedProduct<'a, Avx512Vnni>,
-    registers: Registers,
+    registers: Registers<WholeTiles>,
     /// What codes below 16 stand for, two in a pair, and zeros.
     table: [Bf16Pair; LANES],
     x: &'a [ActivationTile],
@@ -112,7 +117,8 @@ impl TileProduct<'_> {
                     let x = &x[start..][..depth];
                     for (p, (values, y)) in values.0.iter().zip(y.chunks_exact_mut(rows)).enumerate() {
                         let panel = w.panel(first + p);
-                        let blocks = Blocks { panel: &panel, start, values: &values[..depth], x };
+                        let (registers, values) = (&self.registers, &values[..depth]);
+                        let blocks = Blocks { registers, panel: &panel, start, values, x };
                         let end = rows.min((i + 1) * TILE_ROWS);
                         let (y, rest) = whole(&mut y[i * TILE_ROWS..end], &mut spare);
                         self.add_blocks(&blocks, &mut products, y);
@@ -148,8 +154,7 @@ impl TileProduct<'_> {
         }
     }
 
-    /// Adds what some blocks give to 16 rows, whose sums stay in registers. While a block's tiles are multiplied, the sums of the one
-    /// before are stored and those of the one before that added up, so that no step waits for the step before it.
+    /// Adds what some blocks give to 16 rows, whose sums stay in registers.
     #[inline(always)]
     fn add_blocks(
         &self,
@@ -157,37 +162,14 @@ impl TileProduct<'_> {
         products: &mut Aligned<[Sums; 2]>,
         y: &mut [[f32; LANES]; TILE_ROWS],
     ) {
-        let (simd, registers, rows) = (self.product.simd, &self.registers, TILE_ROWS);
-        let &Blocks { panel, start, values, x } = blocks;
-        let (count, scales) = (x.len(), &panel.block_scales[start..]);
-        let [even, odd] = &mut products.0;
+        let (simd, rows) = (self.product.simd, TILE_ROWS);
+        let &Blocks { panel, start, x, .. } = blocks;
         let mut sums = [simd.zero(); TILE_ROWS];
         if start > 0 {
             unrolled!(r < rows of 16 => { sums[r] = simd.load(&y[r]) });
         }
-        let block = |block: usize| (simd.bytes_as_floats(&scales[block]), &x[block].scales);
-        registers.multiply::<0>(&x[0].parts, &values[0]);
-        for first in (0..count).step_by(2) {
-            let [second, third] = [first + 1, first + 2];
-            if second < count {
-                registers.multiply::<1>(&x[second].parts, &values[second]);
-            }
-            if first > 0 {
-                add(simd, &mut sums, odd, block(first - 1));
-            }
-            registers.store::<0>(even);
-            if third < count {
-                registers.multiply::<0>(&x[third].parts, &values[third]);
-            }
-            add(simd, &mut sums, even, block(first));
-            if second < count {
-                registers.store::<1>(odd);
-            }
-        }
-        if count.is_multiple_of(2) {
-            add(simd, &mut sums, odd, block(count - 1));
-        }
-        if start + count == self.product.w.blocks() {
+        blocks.add_to(simd, &mut sums, x.len(), products);
+        if start + x.len() == self.product.w.blocks() {
             let scales = simd.load(&panel.row_scales());
             unrolled!(r < rows of 16 => { sums[r] = simd.mul(sums[r], scales) });
         }
@@ -195,8 +177,71 @@ impl TileProduct<'_> {
     }
 }
 
-/// Some blocks of a panel, with what they are multiplied with.
+/// Blocks of a panel, with what they are multiplied with: 16 rows.
+trait TileBlocks {
+    /// Multiplies a block in one of two registers.
+    fn multiply<const WHICH: usize>(&self, block: usize);
+
+    /// Stores what a register has.
+    fn store<const WHICH: usize>(&self, products: &mut Sums);
+
+    /// A row of what was stored.
+    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes;
+
+    /// The scales of a block's outputs.
+    fn scales(&self, block: usize) -> &[u8; LANES];
+
+    /// That of a row's activations in a block.
+    fn scale(&self, block: usize, row: usize) -> f32;
+
+    /// Adds what `count` of them give to the sums of all rows. While a block's tiles are multiplied, the products of the one before
+    /// are stored and those of the one before that added up, so that no step waits for the step before it.
+    #[inline(always)]
+    fn add_to(
+        &self,
+        simd: Avx512Vnni,
+        sums: &mut [Lanes; TILE_ROWS],
+        count: usize,
+        products: &mut Aligned<[Sums; 2]>,
+    ) {
+        let [even, odd] = &mut products.0;
+        self.multiply::<0>(0);
+        for first in (0..count).step_by(2) {
+            let [second, third] = [first + 1, first + 2];
+            if second < count {
+                self.multiply::<1>(second);
+            }
+            if first > 0 {
+                self.add(simd, sums, odd, first - 1);
+            }
+            self.store::<0>(even);
+            if third < count {
+                self.multiply::<0>(third);
+            }
+            self.add(simd, sums, even, first);
+            if second < count {
+                self.store::<1>(odd);
+            }
+        }
+        if count.is_multiple_of(2) {
+            self.add(simd, sums, odd, count - 1);
+        }
+    }
+
+    /// Adds a block's products, times its scales, to the sums of all rows.
+    #[inline(always)]
+    fn add(&self, simd: Avx512Vnni, sums: &mut [Lanes; TILE_ROWS], products: &Sums, block: usize) {
+        let (scales, rows) = (simd.bytes_as_floats(self.scales(block)), TILE_ROWS);
+        unrolled!(r < rows of 16 => {
+            let products = Self::floats(simd, &products[r]);
+            sums[r] = simd.fma(sums[r], simd.mul(products, scales), self.scale(block, r));
+        });
+    }
+}
+
+/// Some blocks whose values were taken apart.
 struct Blocks<'a> {
+    registers: &'a Registers<WholeTiles>,
     panel: &'a QuantizedPanel<'a>,
     /// The first of them.
     start: usize,
@@ -204,25 +249,97 @@ struct Blocks<'a> {
     x: &'a [ActivationTile],
 }
 
-/// Adds a block's products, times its scales, to the sums of 16 rows.
-#[inline(always)]
-fn add<S: Simd>(
-    simd: S,
-    sums: &mut [S::Lanes; TILE_ROWS],
-    products: &Sums,
-    (scales, x): (S::Lanes, &[f32; TILE_ROWS]),
-) {
-    let rows = TILE_ROWS;
-    unrolled!(r < rows of 16 => {
-        sums[r] = simd.fma(sums[r], simd.mul(simd.load(&products[r]), scales), x[r]);
-    });
+impl TileBlocks for Blocks<'_> {
+    #[inline(always)]
+    fn multiply<const WHICH: usize>(&self, block: usize) {
+        self.registers.multiply::<WHICH>(&self.x[block].parts, &self.values[block]);
+    }
+
+    #[inline(always)]
+    fn store<const WHICH: usize>(&self, products: &mut Sums) {
+        self.registers.store::<WHICH>(products);
+    }
+
+    #[inline(always)]
+    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes {
+        simd.load(products)
+    }
+
+    #[inline(always)]
+    fn scales(&self, block: usize) -> &[u8; LANES] {
+        &self.panel.block_scales[self.start + block]
+    }
+
+    #[inline(always)]
+    fn scale(&self, block: usize, row: usize) -> f32 {
+        self.x[block].scales[row]
+    }
+}
+
+impl RunOn<Avx512Amx> for MatmulTiles<'_, ByteTile> {
+    #[inline(always)]
+    fn run_on(self, set: Avx512Amx) {
+        let MatmulTiles { w, x, rows, y } = self;
+        let (simd, registers, run) = (set.vnni(), set.amx().configure_for_blocks(), TILE_ROWS);
+        let mut products = Aligned([[[0.0; LANES]; TILE_ROWS]; 2]);
+        let mut spare = [[0.0; LANES]; TILE_ROWS];
+        let panels_of_y = y.as_chunks_mut().0.chunks_mut(BYTE_PANELS * rows);
+        for (first, y) in (0..).step_by(BYTE_PANELS).zip(panels_of_y) {
+            for (i, x) in x.chunks_exact(w.blocks()).enumerate() {
+                for (panel, y) in (first..).zip(y.chunks_exact_mut(rows)) {
+                    let panel = &w.panel(panel);
+                    let blocks = ByteBlocks { registers: &registers, panel, x };
+                    let (mut sums, scales) = ([simd.zero(); TILE_ROWS], simd.load(&panel.row_scales()));
+                    blocks.add_to(simd, &mut sums, x.len(), &mut products);
+                    let end = rows.min((i + 1) * TILE_ROWS);
+                    let (y, rest) = whole(&mut y[i * TILE_ROWS..end], &mut spare);
+                    unrolled!(r < run of 16 => { simd.store(simd.mul(sums[r], scales), &mut y[r]) });
+                    rest.copy_from_slice(&y[..rest.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// All blocks of a panel of `q8`, whose codes are values that tiles multiply as they lie there, with 16 rows of 8 bits.
+struct ByteBlocks<'a> {
+    registers: &'a Registers<HalfTiles>,
+    panel: &'a QuantizedPanel<'a>,
+    x: &'a [ByteTile],
+}
+
+impl TileBlocks for ByteBlocks<'_> {
+    #[inline(always)]
+    fn multiply<const WHICH: usize>(&self, block: usize) {
+        self.registers.multiply::<WHICH>(&self.x[block].numbers, &self.panel.codes.as_chunks().0[block]);
+    }
+
+    #[inline(always)]
+    fn store<const WHICH: usize>(&self, products: &mut Sums) {
+        self.registers.store::<WHICH>(products);
+    }
+
+    #[inline(always)]
+    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes {
+        simd.integers_as_floats(products, 0)
+    }
+
+    #[inline(always)]
+    fn scales(&self, block: usize) -> &[u8; LANES] {
+        &self.panel.block_scales[block]
+    }
+
+    #[inline(always)]
+    fn scale(&self, block: usize, row: usize) -> f32 {
+        self.x[block].scales[row]
+    }
 }
 
 /// The same for activations rounded to bf16, with weights rounded to it: sums of many blocks stay in the registers.
 struct RoundedTileProduct<'a> {
     product: QuantizedProduct<'a, Avx512Vnni>,
     bf16: Avx512Bf16,
-    registers: Registers,
+    registers: Registers<WholeTiles>,
     x: &'a [Tile],
 }
 

@@ -10,7 +10,7 @@ use crate::kernels::quantized::{
     ActivationBits, ActivationBlock, Encoding, GROUPS, Group, Quantized, QuantizedPanel,
 };
 use crate::kernels::simd::{Aligned, Bytes, Integers, Op, unrolled};
-use crate::kernels::tiles::{ActivationTile, Tile};
+use crate::kernels::tiles::Tile;
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
 /// in the first-level cache.
@@ -94,11 +94,11 @@ fn most_in_registers(dtype: Dtype) -> usize {
     }
 }
 
-/// What [`MatmulQuantized`] computes, of activations in tiles.
-pub(crate) struct MatmulTiles<'a> {
+/// What [`MatmulQuantized`] computes, of activations in tiles; if these are of 8 bits, with weights of `q8`.
+pub(crate) struct MatmulTiles<'a, T> {
     pub w: Quantized<'a>,
     /// `[rows/16, rounded up][blocks]`
-    pub x: &'a [ActivationTile],
+    pub x: &'a [T],
     pub rows: usize,
     /// `[panels][rows][16]`
     pub y: &'a mut [f32],
@@ -115,7 +115,7 @@ pub(crate) struct MatmulRounded<'a> {
     pub y: &'a mut [f32],
 }
 
-impl MatmulTiles<'_> {
+impl<T> MatmulTiles<'_, T> {
     pub(in crate::kernels) fn check(&self) {
         check(self.w, self.rows, self.y);
         check_tiles(self.w, self.rows, self.x.len());
@@ -619,7 +619,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
 /// How many of the rows that are left a register tile of at most `most` takes next: it leaves not one row, which would
 /// take almost as long as three.
 #[inline(always)]
-fn tile_rows(left: usize, most: usize) -> usize {
+pub(super) fn tile_rows(left: usize, most: usize) -> usize {
     match left {
         8 | 10.. if most >= 8 => 8,
         6 | 8.. if most >= 6 => 6,
