@@ -41,7 +41,6 @@ const I8: &str = "6MatmulaE";
 const QUANTIZED: &str = "15MatmulQuantizedE";
 const TILES: &str = "11MatmulTilesNtNtBc_5tiles14ActivationTileE";
 const BYTE_TILES: &str = "11MatmulTilesNtNtBc_5tiles8ByteTileE";
-const FEATURES: &str = "18AddFeatureProductsE";
 
 /// How an instruction set's assembly reads.
 struct Processor {
@@ -95,16 +94,8 @@ const X86_I16: Processor = Processor {
 };
 
 /// What the converter calibrates with.
-const X86_CALIBRATION: Processor = Processor {
-    kernels: &[
-        kernel(AVX2, FEATURES, "avx2 features", 4.1),
-        kernel(AVX_VNNI, FEATURES, "avxvnni features", 2.1),
-        kernel(AVX512, FEATURES, "avx512 features", 4.2),
-        kernel(AVX512_VNNI, FEATURES, "avx512vnni features", 2.1),
-        kernel(AVX512_AMX, BYTE_TILES, "avx512amx bytes", 4.6),
-    ],
-    ..X86
-};
+const X86_CALIBRATION: Processor =
+    Processor { kernels: &[kernel(AVX512_AMX, BYTE_TILES, "avx512amx bytes", 4.6)], ..X86 };
 
 const ARM: Processor = Processor {
     objdump: "aarch64-linux-gnu-objdump",
@@ -304,7 +295,7 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
 fn loops(processor: &Processor, kernel: &Kernel, function: &[Instruction]) -> Vec<Loop> {
     let is_float = |line: &str| line.starts_with(processor.floats);
     let is_integer = |line: &str| processor.integers.iter().any(|name| line.starts_with(name));
-    let is_quantized = [QUANTIZED, FEATURES].contains(&kernel.symbol[1]);
+    let is_quantized = kernel.symbol[1] == QUANTIZED;
     let place = |address| function.binary_search_by_key(&address, |instruction| instruction.address).ok();
     let back: Vec<(usize, usize)> = (0..function.len())
         .filter_map(|end| Some((place(function[end].jump()?)?, end)))

@@ -5,93 +5,94 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::quantized::Group;
-use super::{AddFeatureProducts, Kernels, LANES, RoundFeatures};
+use super::quantized::{ActivationBits, ActivationBlock, Group, Quantized};
+use super::{ByteTile, Kernels, LANES, MatmulQuantized, MatmulTiles, RoundFeatures};
+use crate::format::{Dtype, QuantizedPanels};
 
-/// Fours of tokens in a [`Values`] and in a [`FeatureTile`].
-pub(super) const FOURS: usize = 16;
-/// Tokens of these.
-const STEP: usize = 4 * FOURS;
-
-/// 16 features over 64 tokens as weights: of four tokens after four the numbers of each feature, 128 more where the set
-/// multiplies unsigned ones.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Values(pub(super) [Group; FOURS]);
-/// The same as activations: for each feature half after half, in the set's [`Encoding`](super::quantized::Encoding).
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct FeatureTile(pub(super) [[i32; FOURS]; LANES]);
-
-/// Some features over some tokens: whole numbers of 8 bits times a scale for each feature.
+/// Some features over some tokens: whole numbers of 8 bits times a scale, one for every 32 tokens of a feature.
 #[doc(hidden)] // the converter's
 #[derive(Debug)]
 pub struct Features {
     tokens: usize,
-    /// `[features/16][tokens/64, rounded up]`
-    values: Vec<Values>,
-    /// The same numbers: of each 16 features those halves that the set multiplies, `[features/16][halves][tokens/64, rounded
-    /// up]`, with room for both.
-    tiles: Vec<FeatureTile>,
-    /// What the numbers are multiples of, `[features/16]`.
-    scales: Vec<[f32; LANES]>,
-    /// What all of a feature's numbers add up to, negative.
-    minus_sums: Vec<[i32; LANES]>,
+    features: usize,
+    /// As weights, tokens being the inputs: panels of `q8`.
+    panels: Vec<Line>,
+    /// As activations, features being the rows. Their numbers and scales are the same.
+    rows: Rows,
+}
+
+/// 64 bytes of a panel, at the start of a cache line: tiles are read fastest from there.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line(Group);
+
+/// What the set multiplies panels with.
+#[derive(Debug)]
+enum Rows {
+    /// `[tokens/32, rounded up][features]`
+    Blocks(Vec<ActivationBlock>),
+    /// `[features/16][tokens/32, rounded up]`
+    Tiles(Vec<ByteTile>),
 }
 
 impl Features {
-    /// Most tokens whose products are whole numbers of 32 bits on every set.
-    pub const MOST_TOKENS: usize = 512;
-
     /// How many, whole panels of them.
     pub fn count(&self) -> usize {
-        self.scales.len() * LANES
+        self.features
     }
 }
 
 impl Kernels {
-    /// Rounds activations, `[features/16][tokens][16]`: the same numbers on every set.
+    /// Rounds activations, `[features/16][tokens][16]`: the same on every set.
     ///
     /// # Panics
-    /// Where there are no tokens, or more than [`Features::MOST_TOKENS`].
+    /// Where there are no tokens.
     pub fn round_features(self, activations: &[f32], tokens: usize) -> Features {
-        assert!((1..=Features::MOST_TOKENS).contains(&tokens));
-        let (panels, steps) = (activations.len() / (tokens * LANES), tokens.div_ceil(STEP));
-        let mut features = Features {
+        assert!(tokens > 0);
+        let layout =
+            QuantizedPanels::new(Dtype::Q8, tokens).expect("tokens that are in memory have a layout");
+        let features = activations.len() / tokens;
+        let mut panels = vec![Line::zeroed(); layout.panel_len / size_of::<Line>() * (features / LANES)];
+        let mut rows = vec![ActivationBlock::zeroed(); layout.blocks * features];
+        self.run(RoundFeatures {
+            activations,
             tokens,
-            values: vec![Values::zeroed(); panels * steps],
-            tiles: vec![FeatureTile::zeroed(); 2 * panels * steps],
-            scales: vec![[0.0; LANES]; panels],
-            minus_sums: vec![[0; LANES]; panels],
+            layout,
+            panels: bytemuck::cast_slice_mut(&mut panels),
+            rows: &mut rows,
+        });
+        let rows = match self.multiplies_byte_tiles() {
+            true => Rows::Tiles(tiles(&rows, features)),
+            false => Rows::Blocks(rows),
         };
-        let Features { values, tiles, scales, minus_sums, .. } = &mut features;
-        self.run(RoundFeatures { activations, tokens, values, tiles, scales, minus_sums });
-        features
+        Features { tokens, features, panels, rows }
     }
 
-    /// Adds what some panels of 16 features give with all of `others`, summed up over the tokens, to `sums[panel][other][16]`. A
-    /// feature with itself gives exactly what its rounded activations do.
+    /// What some panels of 16 features give with all of `others`, summed up over the tokens: `sums[panel][other][16]`, which
+    /// is overwritten. A feature with itself gives exactly what its rounded activations do.
     ///
     /// # Panics
     /// If there are no such panels, the tokens are not as many or `sums` is not of that length.
-    pub fn add_products(
-        self,
-        features: &Features,
-        panels: Range<usize>,
-        others: &Features,
-        sums: &mut [[f32; LANES]],
-    ) {
+    pub fn products(self, features: &Features, panels: Range<usize>, others: &Features, sums: &mut [f32]) {
         assert_eq!(features.tokens, others.tokens);
-        assert_eq!(sums.len(), panels.len() * others.count());
-        let steps = features.tokens.div_ceil(STEP);
-        self.add_feature_products(AddFeatureProducts {
-            steps,
-            values: &features.values[panels.start * steps..panels.end * steps],
-            scales: &features.scales[panels],
-            tiles: &others.tiles,
-            tile_scales: &others.scales,
-            minus_sums: &others.minus_sums,
-            sums,
-        });
+        let bytes = bytemuck::cast_slice(&features.panels);
+        let w = Quantized::new(bytes, Dtype::Q8, features.tokens).expect("see `round_features`");
+        let (w, rows, y) = (w.slice(panels.start, panels.len()), others.features, sums);
+        match &others.rows {
+            Rows::Blocks(x) => self.run(MatmulQuantized { w, x, bits: ActivationBits::Eight, rows, y }),
+            Rows::Tiles(x) => self.matmul_byte_tiles(MatmulTiles { w, x, rows, y }),
+        }
     }
+}
+
+/// The same rows in tiles, `[rows/16][blocks]`.
+fn tiles(blocks: &[ActivationBlock], rows: usize) -> Vec<ByteTile> {
+    let of_row = blocks.len() / rows;
+    let mut tiles = vec![ByteTile::zeroed(); blocks.len() / LANES];
+    for (block, blocks) in blocks.chunks_exact(rows).enumerate() {
+        for (row, x) in blocks.iter().enumerate() {
+            tiles[row / LANES * of_row + block].set_block(row % LANES, x);
+        }
+    }
+    tiles
 }

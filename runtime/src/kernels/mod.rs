@@ -46,8 +46,8 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::QuantizedTile;
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
-    Add, AddColumns, AddFeatureProducts, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles,
-    QuantizeBlocks, QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
+    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
@@ -332,13 +332,9 @@ impl Kernels {
         }
     }
 
-    /// [`AddFeatureProducts`], in tiles where the set has some.
-    pub(crate) fn add_feature_products(self, op: AddFeatureProducts<'_>) {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.run(op),
-            _ => self.run(op),
-        }
+    /// Whether it multiplies activations of 8 bits in tiles with weights of `q8`.
+    fn multiplies_byte_tiles(self) -> bool {
+        self.fewest_tile_rows() < usize::MAX
     }
 
     /// Runs an operation that only the sets with tiles have.

@@ -203,15 +203,6 @@ impl Encoding {
         }
     }
 
-    /// In how many halves the numbers are, if they have 8 bits: the second alone, or both.
-    #[inline(always)]
-    pub(crate) const fn halves_of_8_bits(self) -> usize {
-        match self {
-            Encoding::I16 => 2,
-            Encoding::I8 => 1,
-        }
-    }
-
     /// The halves of four inputs of 8 bits.
     #[inline(always)]
     pub(crate) const fn halves(self, numbers: [i32; 4]) -> [i32; 2] {

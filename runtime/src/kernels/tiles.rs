@@ -4,6 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::LANES;
 use super::half::Bf16Pair;
+use super::quantized::ActivationBlock;
 use crate::format::BLOCK;
 
 /// Rows of a [`Tile`].
@@ -42,6 +43,14 @@ pub(crate) struct ByteTile {
     pub(super) numbers: [[i8; BLOCK]; TILE_ROWS],
     /// What the numbers of each row are multiples of.
     pub(super) scales: [f32; TILE_ROWS],
+}
+
+impl ByteTile {
+    /// Puts a row there that is a block of 8 bits for a set that multiplies bytes.
+    pub(super) fn set_block(&mut self, row: usize, x: &ActivationBlock) {
+        let [_, numbers]: [[i8; BLOCK]; 2] = bytemuck::cast(x.halves);
+        (self.numbers[row], self.scales[row]) = (numbers, x.scale);
+    }
 }
 
 /// How many [`ActivationTile`]s, or [`ByteTile`]s, hold so many rows of so many inputs.

@@ -1,9 +1,9 @@
 //! What a model is calibrated on: pieces of a text.
 
-use smolrun::{Features, Message, Model, SpecialTokens};
+use smolrun::{Message, Model, SpecialTokens};
 
-/// Tokens of a window, where the model's context is not shorter: as many as are summed up together.
-const WINDOW: usize = Features::MOST_TOKENS;
+/// Tokens of a window, where the model's context is not shorter.
+const WINDOW: usize = 512;
 /// Most windows: of a longer text, so many spread evenly over it.
 const MOST_WINDOWS: usize = 128;
 /// Tokens that a sequence is begun with, on its own: of these a few ...

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use smolrun::format::PANEL;
-use smolrun::{Features, Kernels};
+use smolrun::{Features, Kernels, PlainOp};
 
 /// Features that are taken together on one side of the products, a multiple of 16.
 const CHUNK: usize = 96;
@@ -16,8 +16,7 @@ const PANELS: usize = 2;
 pub(super) struct Sums {
     kernels: Kernels,
     features: usize,
-    /// For each group of panels, `[chunks of features from its own on][panels][96][16]`; fewer than 96 of the last chunk may
-    /// be used, those of one panel after another.
+    /// For each group of panels, `[chunks of features from its own on][panels][96][16]`.
     groups: Vec<Vec<[f32; PANEL]>>,
     /// What was not added yet: the chunks of features of each pass.
     waiting: Vec<Vec<Features>>,
@@ -62,11 +61,17 @@ impl Sums {
         groups.par_iter_mut().enumerate().for_each(|(group, sums)| {
             let (first, chunk) = (group * PANELS % PANELS_OF_CHUNK, chunk(group * PANELS));
             let panels = sums.len() / (features.next_multiple_of(CHUNK) - chunk * CHUNK);
+            let mut products = vec![[0.0; PANEL]; panels * CHUNK];
             for (place, sums) in sums.chunks_exact_mut(panels * CHUNK).enumerate() {
                 for pass in &*waiting {
                     let (own, others) = (&pass[chunk], &pass[chunk + place]);
-                    let sums = &mut sums[..panels * others.count()];
-                    kernels.add_products(own, first..first + panels, others, sums);
+                    let products = &mut products[..panels * others.count()];
+                    kernels.products(own, first..first + panels, others, products.as_flattened_mut());
+                    for (sums, products) in
+                        sums.chunks_exact_mut(CHUNK).zip(products.chunks_exact(others.count()))
+                    {
+                        kernels.compute(Add { sums, products });
+                    }
                 }
             }
         });
@@ -95,10 +100,23 @@ impl Sums {
         let (one, other) = (row.min(column), row.max(column));
         let (panel, first) = (one / PANEL, one / PANEL / PANELS * PANELS);
         let panels = PANELS.min(self.features.div_ceil(PANEL) - first);
-        let (place, of_chunk) = (other / CHUNK - chunk(first), other / CHUNK * CHUNK);
-        let count = CHUNK.min(self.features.next_multiple_of(PANEL) - of_chunk);
-        let line = (panel - first) * count + other - of_chunk;
-        self.groups[first / PANELS][place * panels * CHUNK + line][one % PANEL]
+        let line = (other / CHUNK - chunk(first)) * panels + panel - first;
+        self.groups[first / PANELS][line * CHUNK + other % CHUNK][one % PANEL]
+    }
+}
+
+/// Adds products to as many sums, or to the first of them.
+struct Add<'a> {
+    sums: &'a mut [[f32; PANEL]],
+    products: &'a [[f32; PANEL]],
+}
+
+impl PlainOp for Add<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        for (sum, product) in self.sums.as_flattened_mut().iter_mut().zip(self.products.as_flattened()) {
+            *sum += product;
+        }
     }
 }
 

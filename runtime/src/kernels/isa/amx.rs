@@ -10,7 +10,6 @@ use std::marker::PhantomData;
 use super::avx512_bf16::AfterTiles;
 use crate::format::BLOCK;
 use crate::kernels::LANES;
-use crate::kernels::features::{FeatureTile, Values};
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::MatmulBf16;
 use crate::kernels::quantized::{GROUPS, Group};
@@ -207,63 +206,6 @@ impl Registers<WholeTiles> {
         };
         for (sums, rest) in sums {
             rest.copy_from_slice(&sums[..rest.len()]);
-        }
-    }
-
-    /// Puts the products of two rows of tiles with two panels into `sums[rows of tiles][panels]`: whole numbers, of which these
-    /// are the bits, each a sum over the tiles of its row.
-    #[inline(always)]
-    pub(in crate::kernels) fn products_of_bytes(
-        &self,
-        x: [&[FeatureTile]; 2],
-        panels: [&[Values]; 2],
-        sums: &mut [[Sums; 2]; 2],
-    ) {
-        let steps = x[0].len();
-        assert!(steps > 0 && x[1].len() == steps && panels.iter().all(|panel| panel.len() == steps));
-        let [[sums0, sums1], [sums2, sums3]] = sums;
-        // SAFETY: as above, with tiles of bytes, and four tiles of `sums` that are written. No compiled code uses the registers, so
-        // what is in them stays there from block to block.
-        unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "2:",
-                "tileloadd tmm4, [{x0} + {row}]",
-                "tileloadd tmm5, [{x1} + {row}]",
-                "tileloadd tmm6, [{panel0} + {row}]",
-                "tileloadd tmm7, [{panel1} + {row}]",
-                "tdpbsud tmm0, tmm4, tmm6",
-                "tdpbsud tmm1, tmm4, tmm7",
-                "tdpbsud tmm2, tmm5, tmm6",
-                "tdpbsud tmm3, tmm5, tmm7",
-                "add {x0}, 1024",
-                "add {x1}, 1024",
-                "add {panel0}, 1024",
-                "add {panel1}, 1024",
-                "dec {steps}",
-                "jnz 2b",
-                x0 = inout(reg) x[0].as_ptr() => _,
-                x1 = inout(reg) x[1].as_ptr() => _,
-                panel0 = inout(reg) panels[0].as_ptr() => _,
-                panel1 = inout(reg) panels[1].as_ptr() => _,
-                steps = inout(reg) steps => _,
-                row = in(reg) size_of::<Group>(),
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack, readonly),
-            );
-            asm!(
-                "tilestored [{} + {row}], tmm0",
-                "tilestored [{} + {row}], tmm1",
-                "tilestored [{} + {row}], tmm2",
-                "tilestored [{} + {row}], tmm3",
-                in(reg) sums0.as_mut_ptr(), in(reg) sums1.as_mut_ptr(), in(reg) sums2.as_mut_ptr(), in(reg) sums3.as_mut_ptr(),
-                row = in(reg) size_of::<[f32; LANES]>(),
-                options(nostack, preserves_flags),
-            );
         }
     }
 

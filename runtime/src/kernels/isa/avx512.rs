@@ -91,14 +91,11 @@ impl Avx512Vnni {
         }
     }
 
-    /// The bits of 16 whole numbers with another one added to them, all below 2^24, as floats.
+    /// The bits of 16 whole numbers, which are below 2^24, as floats.
     #[inline(always)]
-    pub(in crate::kernels) fn integers_as_floats(self, from: &[f32; LANES], more: i32) -> __m512 {
+    pub(in crate::kernels) fn integers_as_floats(self, from: &[f32; LANES]) -> __m512 {
         // SAFETY: see below.
-        unsafe {
-            let integers = _mm512_loadu_si512(from.as_ptr().cast());
-            _mm512_cvtepi32_ps(_mm512_add_epi32(integers, _mm512_set1_epi32(more)))
-        }
+        unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())) }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, times `scales`, one for each output: input by input.

@@ -1,12 +1,11 @@
 //! Plain Rust for any processor: the oracle of the other sets. `mul_add` rounds once, in software where it must.
 
 use crate::kernels::LANES;
-use crate::kernels::features::FOURS;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
 use crate::kernels::ops::{
-    AddColumns, AddFeatureProducts, Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read,
-    RoundFeatures, ScaleLanes, ScaleRows,
+    AddColumns, Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes,
+    ScaleRows,
 };
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
@@ -99,33 +98,7 @@ impl RunOn<Scalar> for MultiplyAdds<'_> {
 
 impl RunOn<Scalar> for RoundFeatures<'_> {
     fn run_on(self, _: Scalar) {
-        self.encode(ENCODING, false);
-    }
-}
-
-impl RunOn<Scalar> for AddFeatureProducts<'_> {
-    fn run_on(self, _: Scalar) {
-        let AddFeatureProducts { steps, values, scales, tiles, tile_scales, sums, .. } = self;
-        let others = tile_scales.len() * LANES;
-        // With the numbers in their order: halves lie apart here.
-        let number = |feature: usize, token: usize| {
-            let [four, place] = [token / 4, token % 4];
-            let tile = (feature / LANES * 2 + place % 2) * steps + four / FOURS;
-            tiles[tile].0[feature % LANES][four % FOURS] << (16 - place / 2 * 16) >> 16
-        };
-        for (panel, values) in values.chunks_exact(steps).enumerate() {
-            for (other, sums) in sums[panel * others..][..others].iter_mut().enumerate() {
-                for (lane, sum) in sums.iter_mut().enumerate() {
-                    let value = |token: usize| {
-                        values[token / 4 / FOURS].0[token / 4 % FOURS][lane * 4 + token % 4].cast_signed()
-                    };
-                    let products =
-                        (0..steps * FOURS * 4).map(|token| i32::from(value(token)) * number(other, token));
-                    let product = products.sum::<i32>() as f32 * scales[panel][lane];
-                    *sum = product.mul_add(tile_scales[other / LANES][other % LANES], *sum);
-                }
-            }
-        }
+        self.encode(ENCODING);
     }
 }
 

@@ -11,7 +11,7 @@ mod quantize;
 
 pub(crate) use self::bf16::{MatmulBf16, RoundToBf16};
 pub(crate) use self::columns::AddColumns;
-pub(crate) use self::features::{AddFeatureProducts, RoundFeatures};
+pub(crate) use self::features::RoundFeatures;
 pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
 pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Softmax};
 pub(super) use self::matmul::Matmul;

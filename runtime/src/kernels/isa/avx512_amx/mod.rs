@@ -1,6 +1,5 @@
 //! AVX-512 with VNNI beside AMX-BF16, on which quantized weights meet many rows. The bits are the same.
 
-mod features;
 mod products;
 
 use super::amx::Amx;

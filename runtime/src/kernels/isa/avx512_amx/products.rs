@@ -321,7 +321,7 @@ impl TileBlocks for ByteBlocks<'_> {
 
     #[inline(always)]
     fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes {
-        simd.integers_as_floats(products, 0)
+        simd.integers_as_floats(products)
     }
 
     #[inline(always)]

@@ -619,7 +619,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
 /// How many of the rows that are left a register tile of at most `most` takes next: it leaves not one row, which would
 /// take almost as long as three.
 #[inline(always)]
-pub(super) fn tile_rows(left: usize, most: usize) -> usize {
+fn tile_rows(left: usize, most: usize) -> usize {
     match left {
         8 | 10.. if most >= 8 => 8,
         6 | 8.. if most >= 6 => 6,
