@@ -1,4 +1,4 @@
-//! AMX-BF16: a register is a tile of 16 rows of 64 bytes, and an instruction multiplies two of them.
+//! AMX-BF16 and AMX-INT8: a register is a tile of up to 16 rows of 64 bytes, and an instruction multiplies two of them.
 //!
 //! The intrinsics are not stable, so these are blocks of assembly. What they rely on from one to the next is the tile
 //! configuration only: a thread's own, which the system keeps for it, and which nothing else in the process changes.
@@ -15,7 +15,7 @@ use crate::kernels::ops::bf16::MatmulBf16;
 use crate::kernels::quantized::{GROUPS, Group};
 use crate::kernels::tiles::{TILE_ROWS, Tile, tiles_of_row};
 
-/// The proof that this processor has AMX-BF16, and that the system lets this process use it.
+/// The proof that this processor has both, as all with either do, and that the system lets this process use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amx(());
 

@@ -1,4 +1,4 @@
-//! AVX-512 with VNNI beside AMX-BF16, on which quantized weights meet many rows. The bits are the same.
+//! AVX-512 with VNNI beside AMX, on which quantized weights meet many rows. The bits are the same.
 
 mod products;
 
