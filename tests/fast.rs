@@ -283,3 +283,26 @@ fn smollm2_135m_in_q8_diverges_little_when_fast() {
     println!("{} tokens diverge by {mean:.2e}", divergences.len());
     assert!(mean < MOST_DIVERGENCE, "{mean}");
 }
+
+#[test]
+fn who_looks_on_sees_the_same_bits_on_every_set() {
+    let model = tales(Dtype::Q8);
+    let tokens = tokens(&model);
+    // So few that they are not rounded to 8 bits, and more.
+    for count in [20, 25, 31, 47, TOKENS] {
+        let observed = |kernels| {
+            let (mut session, mut seen) = (Session::new(&model, options(kernels)).unwrap(), Vec::new());
+            let layers = 0..model.config().num_hidden_layers;
+            session
+                .feed_observed(&tokens[..count], layers, &mut Vec::new(), |inputs| {
+                    seen.extend(inputs.panels.iter().map(|number| number.to_bits()));
+                })
+                .unwrap();
+            seen
+        };
+        let expected = observed(Kernels::named("scalar").unwrap());
+        for kernels in Kernels::available() {
+            assert!(observed(kernels) == expected, "{}, {count} tokens", kernels.name());
+        }
+    }
+}

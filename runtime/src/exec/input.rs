@@ -88,17 +88,17 @@ impl ExecContext {
 impl QuantizedActivations {
     /// Makes room for up to `rows` rows, whose activations get so many bits where they are many.
     fn resize(&mut self, kernels: Kernels, bits: ActivationBits, inputs: usize, rows: usize) -> Result<()> {
-        let (fewest, len) = (kernels.fewest_tile_rows(), activation_tiles(inputs, rows));
-        let rows_of_blocks = match bits {
-            ActivationBits::Eight => {
-                self.byte_tiles.resize(if rows >= fewest { len } else { 0 })?;
-                rows // of other dtypes
-            }
-            ActivationBits::Twelve => {
-                self.tiles.resize(if rows >= fewest { len } else { 0 })?;
-                rows.min(fewest - 1)
-            }
+        let fewest = kernels.fewest_tile_rows();
+        let tiles = |rows| if rows >= fewest { activation_tiles(inputs, rows) } else { 0 };
+        // With how many rows activations have twelve bits, and with how many they may lie in blocks.
+        let (rows_of_twelve, rows_of_blocks) = match bits {
+            ActivationBits::Eight => (rows.min(fast::FEWEST_ROWS - 1), rows), // weights may have another dtype
+            ActivationBits::Twelve => (rows, rows.min(fewest - 1)),
         };
+        if bits == ActivationBits::Eight {
+            self.byte_tiles.resize(tiles(rows))?;
+        }
+        self.tiles.resize(tiles(rows_of_twelve))?;
         self.blocks.resize(activation_blocks(inputs, rows_of_blocks))
     }
 
