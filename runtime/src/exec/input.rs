@@ -8,7 +8,7 @@ use crate::format::{Config, Dtype};
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, ByteTile, Elements, FastUnit, Kernels,
     MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles,
-    Quantized, RoundToBf16, Tile, activation_blocks, activation_tiles, tiles, tiles_of_row,
+    Quantized, QuantizedTile, RoundToBf16, Tile, activation_blocks, activation_tiles, tiles, tiles_of_row,
 };
 
 /// The activations of a product of `rows` rows.
@@ -112,21 +112,15 @@ impl QuantizedActivations {
         (dtype, bits): (Dtype, ActivationBits),
         tasks: usize,
     ) -> Form<'_> {
-        let (of_row, len) = (activation_tiles(inputs, 1), activation_tiles(inputs, rows));
+        let takes_tiles = rows >= kernels.fewest_tile_rows();
         match (bits, dtype) {
-            (ActivationBits::Twelve, _) if rows >= kernels.fewest_tile_rows() => {
-                let to = &mut self.tiles[..len];
-                pool.split(to, of_row, tasks, |first, to| {
-                    kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
-                });
-                Form::QuantizedTiles(to)
+            (ActivationBits::Twelve, _) if takes_tiles => {
+                let to = &mut self.tiles;
+                Form::QuantizedTiles(quantize_tiles(kernels, pool, [inputs, rows], x, to, tasks))
             }
-            (ActivationBits::Eight, Dtype::Q8) if rows >= kernels.fewest_tile_rows() => {
-                let to = &mut self.byte_tiles[..len];
-                pool.split(to, of_row, tasks, |first, to| {
-                    kernels.run(QuantizeTiles { x, inputs, rows, first, tiles: to });
-                });
-                Form::ByteTiles(to)
+            (ActivationBits::Eight, Dtype::Q8) if takes_tiles => {
+                let to = &mut self.byte_tiles;
+                Form::ByteTiles(quantize_tiles(kernels, pool, [inputs, rows], x, to, tasks))
             }
             _ => {
                 let to = &mut self.blocks[..activation_blocks(inputs, rows)];
@@ -137,6 +131,22 @@ impl QuantizedActivations {
             }
         }
     }
+}
+
+/// Quantizes the activations `x` in tiles of one kind, the first of `to`.
+fn quantize_tiles<'t, T: QuantizedTile + Send>(
+    kernels: Kernels,
+    pool: &mut Pool,
+    [inputs, rows]: [usize; 2],
+    x: &[f32],
+    to: &'t mut [T],
+    tasks: usize,
+) -> &'t [T] {
+    let to = &mut to[..activation_tiles(inputs, rows)];
+    pool.split(to, activation_tiles(inputs, 1), tasks, |first, tiles| {
+        kernels.run(QuantizeTiles { x, inputs, rows, first, tiles });
+    });
+    to
 }
 
 impl Input<'_> {

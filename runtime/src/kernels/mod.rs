@@ -42,12 +42,10 @@ use self::isa::scalar::Scalar;
 use self::isa::simd128;
 #[cfg(target_arch = "x86_64")]
 use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
-#[cfg(test)]
-pub(crate) use self::ops::QuantizedTile;
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
     Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
-    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    QuantizeTiles, QuantizedTile, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
