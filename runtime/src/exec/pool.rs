@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::storage::AlignedBuf;
+
 /// More iterations where `spin_loop` does not make the processor pause, in WebAssembly: one takes some nanoseconds there, and the
 /// page some 100 µs between a token and the next, for which parking would cost more than it saves.
 const ITERATIONS_PER_PAUSE: u32 = if cfg!(target_family = "wasm") { 60 } else { 1 };
@@ -26,6 +28,10 @@ const SPINS_BEFORE_YIELDING: u32 = 10_000 * ITERATIONS_PER_PAUSE;
 /// Bytes of a worker's stack. Kernels that were not optimized need more than the usual 2 MiB: all that they unroll has
 /// places of its own.
 const STACK: usize = if cfg!(debug_assertions) { 8 << 20 } else { 2 << 20 };
+
+/// Bytes that a thread needs beside its stack to begin: where there are none, neither std nor the system reports an error, but
+/// either ends the process.
+const BEGINNING: usize = 256 << 10;
 
 /// What a worker thread does: it ends when its session does.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -108,6 +114,9 @@ impl Pool {
             match &spawn {
                 Some(Spawn(spawn)) => spawn(Box::new(work))?,
                 None => {
+                    if AlignedBuf::<u8>::zeroed_in_large_pages(STACK + BEGINNING).is_none() {
+                        return Err(io::ErrorKind::OutOfMemory.into());
+                    }
                     let worker = thread::Builder::new().name(format!("smolrun-{number}")).stack_size(STACK);
                     pool.workers.push(worker.spawn(work)?);
                 }
