@@ -44,6 +44,37 @@ fn a_loaded_session_goes_on_with_the_same_bits() {
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1, "no temporary file stays");
 }
 
+/// A file is mapped where the blob is, and what follows is never written to it.
+#[test]
+fn a_loaded_session_shares_its_file_and_leaves_it_alone() {
+    let temp = TempDir::new();
+    let (mapped, read) = (Model::open(blob(TALES)).unwrap(), Model::read(blob(TALES)).unwrap());
+    let (tokens, path) = (text_ids(&mapped), temp.join("session"));
+    for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8] {
+        let mut original = session(&mapped, kv);
+        original.feed(&tokens[..1000]).unwrap();
+        original.save(&path).unwrap();
+        original.truncate(100);
+        let before = fs::read(&path).unwrap();
+        for model in [&mapped, &read] {
+            let mut loaded = session(model, kv);
+            loaded.load(&path).unwrap();
+            if cfg!(target_os = "linux") {
+                let maps = fs::read_to_string("/proc/self/maps").unwrap();
+                assert_eq!(maps.contains(path.to_str().unwrap()), std::ptr::eq(model, &mapped));
+            }
+            // Into a block of the file, and then on until the oldest tokens are forgotten.
+            let (mut fork, mut original) = (loaded.fork().unwrap(), original.fork().unwrap());
+            loaded.truncate(100);
+            let (found, expected) = (loaded.feed(&tokens[1000..2200]), original.feed(&tokens[1000..2200]));
+            assert_eq!(found.unwrap(), expected.unwrap(), "{kv:?}");
+            fork.save(temp.join("again")).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), before);
+            assert_eq!(fs::read(temp.join("again")).unwrap(), before);
+        }
+    }
+}
+
 /// A good file of some tokens, and the place to write broken ones.
 fn saved(model: &Model, temp: &TempDir) -> (Vec<u8>, PathBuf) {
     let path = temp.join("session");
@@ -86,7 +117,7 @@ fn broken_files_are_errors() {
         (good[..end - 1].to_vec(), "expected"),
         ([&good[..], &[0]].concat(), "expected"),
         (changed(0, b"X"), "does not begin as one"),
-        (changed(8, &[1]), "version: expected 2, found 1"),
+        (changed(8, &[1]), "version: expected 3, found 1"),
         (changed(12, &[1]), "keys and values"),
         (changed(16, &[255; 4]), "more than the context's 1024"),
         (changed(20, &[2]), "neither"),

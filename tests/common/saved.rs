@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use super::blob::{get_u32, put_u32};
 
 const HEADER_LEN: usize = 64;
+const HASH_LEN: usize = 32;
 /// Positions of a block.
 const BLOCK: usize = 64;
 
@@ -29,7 +30,7 @@ impl SavedSession {
         let count = get_u32(&header, 16) as usize;
         let tokens = (0..count).map(|index| get_u32(bytes, HEADER_LEN + 4 * index)).collect();
         let mut saved = SavedSession { header, tokens, blocks: Vec::new(), heads, head_dim };
-        let mut at = HEADER_LEN + 4 * count + 4 * count.div_ceil(BLOCK) + 32;
+        let mut at = head_len(count) + HASH_LEN;
         for len in saved.block_lens() {
             saved.blocks.push(bytes[at..at + len].to_vec());
             at += len;
@@ -52,6 +53,7 @@ impl SavedSession {
         let mut bytes = self.header.to_vec();
         bytes.extend(self.tokens.iter().flat_map(|id| id.to_le_bytes()));
         bytes.extend(self.blocks.iter().flat_map(|block| crc32(block).to_le_bytes()));
+        bytes.resize(head_len(self.tokens.len()), 0);
         let hash = Sha256::digest(&bytes);
         bytes.extend(hash);
         bytes.extend(self.blocks.iter().flatten());
@@ -72,6 +74,11 @@ impl SavedSession {
         };
         insides.map(|inside| self.heads * len(inside)).collect()
     }
+}
+
+/// Bytes of what has a hash, which lets the blocks begin on a multiple of 64.
+fn head_len(tokens: usize) -> usize {
+    (HEADER_LEN + 4 * tokens + 4 * tokens.div_ceil(BLOCK) + HASH_LEN).next_multiple_of(64) - HASH_LEN
 }
 
 /// CRC-32 as of zlib.

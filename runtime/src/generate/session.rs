@@ -253,6 +253,9 @@ impl Session {
     /// kept in the same way. What a fast session rounded ([`SessionOptions::fast`](crate::SessionOptions::fast)) only a
     /// session that was asked to be fast takes. After an error the sequence is empty.
     ///
+    /// Where the model's blob is mapped, so is the file: it must not be changed in place or truncated while the session
+    /// lives. [`Session::save`] never does that. A session of [`Model::read`](crate::Model::read) takes a copy.
+    ///
     /// [`Session::keep_common_prefix`] then says which tokens of a prompt must still be fed.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.engine.load(&mut self.sequence, path.as_ref())

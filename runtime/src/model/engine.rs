@@ -502,7 +502,12 @@ impl fmt::Debug for Engine {
 
 /// What the file of a sequence has to agree with.
 fn owner(model: &Model, fast: Fast) -> Owner<'_> {
-    Owner { blob: &model.layout().header.directory_sha256, config: model.config(), fast }
+    Owner {
+        blob: &model.layout().header.directory_sha256,
+        config: model.config(),
+        fast,
+        is_mapped: model.storage().is_mapped(),
+    }
 }
 
 /// Copies row `row` of `rows` into row `to_row` of `to_rows`.

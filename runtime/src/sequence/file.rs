@@ -1,12 +1,13 @@
 //! A sequence in a file, so that a long beginning costs nothing the next time.
 //!
-//! The file is a header of 64 bytes, the tokens, the CRC-32 of each KV block, the SHA-256 of all that so far,
-//! and the KV blocks. All integers are little-endian.
+//! The file is a header of 64 bytes, the tokens, the CRC-32 of each KV block, zeroes, the SHA-256 of all that so far, and
+//! the KV blocks. There are as many zeroes as let the KV blocks begin on a multiple of 64. All integers are
+//! little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | `SMOLKV`, CR, LF |
-//! | 8 | 4 | version of this layout, 2 (1: KV blocks of 256 positions) |
+//! | 8 | 4 | version of this layout, 3 (1: KV blocks of 256 positions; 2: without zeroes, and scales after values) |
 //! | 12 | 4 | how keys and values are kept: 0 f32, 1 f16, 2 integers of 8 bits with scales |
 //! | 16 | 4 | tokens |
 //! | 20 | 4 | 1 if tokens were forgotten after the first 256 ([`Overflow::Slide`](crate::Overflow::Slide)), else 0 |
@@ -14,17 +15,18 @@
 //! | 28 | 4 | 0 |
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 //!
-//! A KV block is 64 positions. Where tokens were forgotten there are more than 256, and where some were rounded there
+//! A KV block is 64 positions. A full one lies in the file as it does in memory, so that it can be mapped: a beginning is
+//! then in memory once, however many processes go on from it. Where tokens were forgotten there are more than 256, and where some were rounded there
 //! is one at least.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use super::kv_cache::{BlockSum, KvDtype};
+use super::kv_cache::{BlockSum, KvDtype, KvFile};
 use super::{Overflow, Sequence, to_end_of_step};
 use crate::error::{Error, Result};
 use crate::exec::{ExecContext, Fast};
@@ -36,7 +38,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"SMOLKV\r\n";
 /// How often this process saved a sequence: so that no two write the same temporary file.
 static SAVES: AtomicU64 = AtomicU64::new(0);
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_LEN: usize = 64;
 const SUM_LEN: usize = size_of::<BlockSum>();
 const HASH_LEN: usize = 32;
@@ -47,6 +49,8 @@ pub(crate) struct Owner<'a> {
     pub blob: &'a [u8; HASH_LEN],
     pub config: &'a Config,
     pub fast: Fast,
+    /// Whether the blob is mapped: then files may be.
+    pub is_mapped: bool,
 }
 
 /// Tells whether [`Sequence::save`] could write to `path` now, as far as that can be known before.
@@ -73,7 +77,7 @@ impl Sequence {
     pub(crate) fn load(&mut self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> Result<()> {
         let result = self.read(exec, owner, path);
         if result.is_err() {
-            self.truncate(0);
+            self.clear();
         }
         result.map_err(|problem| match problem {
             Problem::Io(source) => Error::Io { path: path.into(), source },
@@ -84,9 +88,11 @@ impl Sequence {
 
     fn write(&self, exec: &mut ExecContext, owner: &Owner<'_>, path: &Path) -> io::Result<()> {
         let positions = self.position();
+        let sums = self.cache.sums(exec, positions);
         let mut head = self.header(owner).to_vec();
         head.extend(self.tokens.iter().flat_map(|id| id.to_le_bytes()));
-        head.extend(self.cache.sums(exec, positions).iter().flat_map(|sum| sum.to_le_bytes()));
+        head.extend(sums.iter().flat_map(|sum| sum.to_le_bytes()));
+        head.resize(head_len(positions, sums.len()) - HASH_LEN, 0);
         let hash = Sha256::digest(&head);
         head.extend(hash);
         let mut file = BufWriter::new(create(path)?);
@@ -121,31 +127,24 @@ impl Sequence {
         let (count, has_gap, is_rounded) = self.check_header(owner, &head)?;
 
         // The header is known to be this model's and `count` to fit its context: the rest is no larger than the cache.
-        let lens: Vec<usize> = self.cache.filled_lens(count).collect();
-        let head_len = HEADER_LEN + count * size_of::<u32>() + lens.len() * SUM_LEN + HASH_LEN;
-        let expected = (head_len + lens.iter().sum::<usize>()) as u64;
+        let lens = self.cache.filled_lens(count);
+        let head_len = head_len(count, lens.len());
+        let expected = (head_len + lens.sum::<usize>()) as u64;
         if found != expected {
             return Err(content(format!("expected {expected} bytes for {count} tokens, found {found}")));
         }
         head.resize(head_len, 0);
         file.read_exact(&mut head[HEADER_LEN..])?;
-        let head_len = head_len - HASH_LEN;
-        let (head, hash) = head.split_at(head_len);
+        let (head, hash) = head.split_at(head_len - HASH_LEN);
         if Sha256::digest(head).as_slice() != hash {
             return Err(content("the tokens do not have the hash that was written with them".into()));
         }
         let (tokens, sums) = head[HEADER_LEN..].split_at(count * size_of::<u32>());
         let mut tokens = check_tokens(owner, tokens)?;
         tokens.reserve(to_end_of_step(count) - count);
-        // Each thread reads KV blocks through a handle of its own.
-        let open = |block: usize| {
-            let mut file = File::open(path)?;
-            let start = head_len + HASH_LEN + lens[..block].iter().sum::<usize>();
-            file.seek(SeekFrom::Start(start as u64))?;
-            Ok(file)
-        };
-        self.truncate(0);
-        let found = self.cache.read(exec, count, open)?;
+        self.clear();
+        let (file, start) = (&file, head_len as u64);
+        let found = self.cache.read(exec, count, &KvFile { path, file, start, is_fixed: owner.is_mapped })?;
         (self.tokens, self.has_gap, self.is_rounded) = (tokens, has_gap, is_rounded);
         for (block, (found, sum)) in found.into_iter().zip(sums.chunks_exact(SUM_LEN)).enumerate() {
             if found?.to_le_bytes() != sum {
@@ -197,6 +196,12 @@ impl Sequence {
             None => Ok((count, gap == 1, rounded == 1)),
         }
     }
+}
+
+/// Bytes before the KV blocks, with the hash: a multiple of 64.
+fn head_len(tokens: usize, blocks: usize) -> usize {
+    let content = HEADER_LEN + tokens * size_of::<u32>() + blocks * SUM_LEN;
+    (content + HASH_LEN).next_multiple_of(HEADER_LEN)
 }
 
 fn check_tokens(owner: &Owner<'_>, bytes: &[u8]) -> Checked<Vec<u32>> {

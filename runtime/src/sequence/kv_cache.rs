@@ -6,9 +6,11 @@
 //! with 16 features side by side, `[layer][kv head][head_dim/16][position][16]`: a panel's inputs are positions.
 //! Where numbers have scales, those of the 64 positions stand after the keys of a head, and after its values.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::iter::once;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
@@ -28,6 +30,9 @@ pub(crate) const KV_BLOCK: usize = 64;
 /// KV blocks of [`Overflow::STEP`](super::Overflow::STEP) positions.
 const STEP_BLOCKS: usize = Overflow::STEP / KV_BLOCK;
 const _: () = assert!(Overflow::STEP.is_multiple_of(KV_BLOCK));
+
+/// Bytes that are read from a file at a time.
+const READ_LEN: usize = 256 << 10;
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,6 +121,37 @@ enum KvBlocks {
     Q8(Vec<KvBlock<i8>>),
 }
 
+/// A file with the KV blocks of a sequence, one after another.
+pub(super) struct KvFile<'a> {
+    pub path: &'a Path,
+    pub file: &'a File,
+    /// Where the first one begins: a multiple of 64.
+    pub start: u64,
+    /// Whether nobody changes the file, so that it can be mapped.
+    pub is_fixed: bool,
+}
+
+impl KvFile<'_> {
+    /// A handle of its own for a thread, where KV block `block` of `len` elements begins.
+    fn open<T>(&self, block: usize, len: usize) -> io::Result<File> {
+        let mut file = File::open(self.path)?;
+        file.seek(SeekFrom::Start(self.offset::<T>(block, len)))?;
+        Ok(file)
+    }
+
+    /// A full KV block, or `None` where it has to be read.
+    fn map<T: Pod>(&self, block: usize, len: usize) -> Option<KvBlock<T>> {
+        match self.is_fixed {
+            true => AlignedBuf::of_file(self.file, self.offset::<T>(block, len), len).map(Arc::new),
+            false => None,
+        }
+    }
+
+    fn offset<T>(&self, block: usize, len: usize) -> u64 {
+        self.start + block as u64 * (len * size_of::<T>()) as u64
+    }
+}
+
 /// A KV block that several sequences may have.
 #[derive(Clone)]
 pub(super) enum SharedBlock {
@@ -174,26 +210,31 @@ impl KvCache {
         with!(&mut self.blocks, blocks => blocks.clear());
     }
 
-    /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces: whole panels of
-    /// 16 keys.
+    /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces, in the order of
+    /// memory: whole panels of 16 keys. Of a full KV block that is all.
     fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
         self.filled_ranges(block, positions)
             .map(move |range| with!(&self.blocks, blocks => bytemuck::cast_slice(&blocks[block][range])))
     }
 
-    /// Reads the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need, from what
-    /// `open` gives for it, and sums them up: with all threads.
-    pub(super) fn read<R: Read>(
+    /// Fills an empty cache with the first `positions` positions of the sequence that `file` holds, and sums up the pieces
+    /// of [`KvCache::filled`] of every KV block: with all threads. Full KV blocks are mapped, where the file can be.
+    pub(super) fn read(
         &mut self,
         exec: &mut ExecContext,
         positions: usize,
-        open: impl Fn(usize) -> io::Result<R> + Sync,
+        file: &KvFile<'_>,
     ) -> Result<Vec<io::Result<BlockSum>>> {
-        self.reserve(0..positions)?;
-        let count = positions.div_ceil(KV_BLOCK);
-        let pieces: Vec<Vec<_>> =
-            (0..count).map(|block| self.filled_ranges(block, positions).collect()).collect();
-        Ok(with!(&mut self.blocks, blocks => read(&mut blocks[..count], exec, &pieces, open)))
+        let len = self.block_len();
+        let mapped = with!(&mut self.blocks, blocks => {
+            blocks.extend((0..positions / KV_BLOCK).map_while(|block| file.map(block, len)));
+            blocks.len()
+        });
+        self.reserve(mapped * KV_BLOCK..positions)?;
+        let pieces: Vec<_> = (0..positions.div_ceil(KV_BLOCK))
+            .map(|block| joined(self.filled_ranges(block, positions)))
+            .collect();
+        Ok(with!(&mut self.blocks, blocks => read(blocks, mapped, exec, &pieces, file)))
     }
 
     /// Writes the pieces of [`KvCache::filled`] of every KV block that the first `positions` positions need.
@@ -217,7 +258,7 @@ impl KvCache {
     }
 
     /// Bytes of each of these KV blocks that are filled.
-    pub(super) fn filled_lens(&self, positions: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn filled_lens(&self, positions: usize) -> impl ExactSizeIterator<Item = usize> + '_ {
         (0..positions.div_ceil(KV_BLOCK)).map(move |block| self.filled_len(block, positions))
     }
 
@@ -235,9 +276,11 @@ impl KvCache {
         (0..heads).flat_map(move |head| {
             let (keys, values) = (2 * head * half_head, (2 * head + 1) * half_head);
             let panels = (0..head_dim / LANES).map(move |panel| values + panel * KV_BLOCK * LANES);
-            let numbers = once(keys..keys + inside.next_multiple_of(LANES) * head_dim)
-                .chain(panels.map(move |start| start..start + inside * LANES));
-            numbers.chain([scales(keys), scales(values)].into_iter().filter(|range| !range.is_empty()))
+            once(keys..keys + inside.next_multiple_of(LANES) * head_dim)
+                .chain(once(scales(keys)))
+                .chain(panels.map(move |start| start..start + inside * LANES))
+                .chain(once(scales(values)))
+                .filter(|range| !range.is_empty())
         })
     }
 
@@ -384,30 +427,48 @@ fn own<T>(block: &mut KvBlock<T>) -> &mut [T] {
     }
 }
 
-/// See [`KvCache::read`].
-fn read<T: Pod + Send, R: Read>(
+/// The ranges, those that follow on one another as one: all of a full KV block without scales.
+fn joined(ranges: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// See [`KvCache::read`]; `mapped`: KV blocks that are.
+fn read<T: Pod + Send + Sync>(
     blocks: &mut [KvBlock<T>],
+    mapped: usize,
     exec: &mut ExecContext,
     pieces: &[Vec<Range<usize>>],
-    open: impl Fn(usize) -> io::Result<R> + Sync,
+    file: &KvFile<'_>,
 ) -> Vec<io::Result<BlockSum>> {
     let read_block = |block: usize, to: &mut [T]| {
-        let (mut input, mut hasher) = (open(block)?, Hasher::new());
+        let (mut input, mut hasher) = (file.open::<T>(block, to.len())?, Hasher::new());
         for range in &pieces[block] {
-            let bytes = bytemuck::cast_slice_mut(&mut to[range.clone()]);
-            input.read_exact(bytes)?;
-            hasher.update(bytes);
+            // While they are in the processor's cache, they are summed up.
+            for bytes in bytemuck::cast_slice_mut(&mut to[range.clone()]).chunks_mut(READ_LEN) {
+                input.read_exact(bytes)?;
+                hasher.update(bytes);
+            }
         }
         Ok(hasher.finalize())
     };
-    let mut read: Vec<_> = blocks.iter_mut().map(|block| (own(block), Ok(0))).collect();
-    let tasks = read.len();
-    exec.pool.split(&mut read, 1, tasks, |first, run| {
-        for (block, (to, sum)) in (first..).zip(run) {
-            *sum = read_block(block, to);
+    let mut sums: Vec<_> = blocks.iter_mut().map(|block| (block, Ok(0))).collect();
+    let tasks = sums.len();
+    exec.pool.split(&mut sums, 1, tasks, |first, run| {
+        for (index, (block, sum)) in (first..).zip(run) {
+            *sum = match index < mapped {
+                true => Ok(crc32fast::hash(bytemuck::cast_slice(block))),
+                false => read_block(index, own(block)),
+            };
         }
     });
-    read.into_iter().map(|(_, sum)| sum).collect()
+    sums.into_iter().map(|(_, sum)| sum).collect()
 }
 
 /// See [`KvCache::slide`]; `half_head`: elements of a head's keys; `turns`: of the heads of all layers.

@@ -120,6 +120,12 @@ impl Sequence {
         self.is_rounded &= !self.tokens.is_empty();
     }
 
+    /// Forgets all tokens and gives their memory back.
+    fn clear(&mut self) {
+        self.truncate(0);
+        self.cache.clear();
+    }
+
     /// Most tokens that it can be fed from its start.
     pub(crate) fn most_tokens(&self) -> usize {
         match self.overflow {

@@ -1,11 +1,12 @@
 //! Zeroed memory on a cache-line boundary, allocated without ever aborting the process.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use bytemuck::Zeroable;
+use bytemuck::{AnyBitPattern, Zeroable};
 
 /// Alignment of every buffer in bytes: one cache line, and the widest vector register.
 const ALIGN: usize = 64;
@@ -24,8 +25,8 @@ pub struct AlignedBuf<T> {
 enum Memory {
     /// Allocated, [`layout`] bytes; the buffer's start lies less than [`ALIGN`] bytes after it.
     Heap(NonNull<u8>),
-    /// Mapped, for large pages; the map gives it back itself.
-    #[cfg(all(feature = "mmap", target_os = "linux"))]
+    /// Mapped, for large pages or from a file; the map gives it back itself.
+    #[cfg(all(feature = "mmap", unix))]
     Map { _map: memmap2::MmapMut },
 }
 
@@ -55,23 +56,58 @@ impl<T: Zeroable + Copy> AlignedBuf<T> {
         Self::zeroed(len)
     }
 
+    /// `len` elements that a file has from byte `offset` on, in its own pages: shared with whoever else reads it until they
+    /// are written to, which the file does not see. `None` where the system has no such thing.
+    ///
+    /// As a mapped blob, the file must not be changed in place as long as the buffer lives, see
+    /// [`Storage::map`](super::Storage::map).
+    #[cfg_attr(not(all(feature = "mmap", unix)), allow(unused_variables))]
+    pub(crate) fn of_file(file: &File, offset: u64, len: usize) -> Option<AlignedBuf<T>>
+    where
+        T: AnyBitPattern,
+    {
+        #[cfg(all(feature = "mmap", unix))]
+        if let Some(size) = mappable::<T>(len)
+            && offset.is_multiple_of(ALIGN as u64)
+        {
+            let mut options = memmap2::MmapOptions::new();
+            // SAFETY: a private map, in which others' changes of the file may or may not be seen. That there are none is a
+            // promise of whoever owns the file, passed on in the documentation; no code of ours writes to one in place.
+            let map = unsafe { options.offset(offset).len(size).map_copy(file) };
+            // A map has the bytes of a file from a page's start on, so these are aligned; any bits are a `T`.
+            return map.ok().and_then(|map| Self::of_map(map, len));
+        }
+        None
+    }
+
     #[cfg(all(feature = "mmap", target_os = "linux"))]
     fn mapped(len: usize) -> Option<AlignedBuf<T>> {
-        let size = Layout::array::<T>(len).ok().filter(|layout| layout.size() > 0)?.size();
-        let mut map = memmap2::MmapMut::map_anon(size).ok()?;
+        let map = memmap2::MmapMut::map_anon(mappable::<T>(len)?).ok()?;
         map.advise(memmap2::Advice::HugePage).ok()?;
-        // A map starts on a page and holds zeroes, which are a `T` by `Zeroable`.
+        // It starts on a page and holds zeroes, which are a `T` by `Zeroable`.
+        Self::of_map(map, len)
+    }
+
+    /// What an aligned map of `len` elements holds.
+    #[cfg(all(feature = "mmap", unix))]
+    fn of_map(mut map: memmap2::MmapMut, len: usize) -> Option<AlignedBuf<T>> {
         let start = NonNull::new(map.as_mut_ptr().cast())?;
         Some(AlignedBuf { memory: Memory::Map { _map: map }, start, len, owns: PhantomData })
     }
+}
+
+/// Bytes of `len` elements, where that is something that can be mapped.
+#[cfg(all(feature = "mmap", unix))]
+fn mappable<T>(len: usize) -> Option<usize> {
+    Layout::array::<T>(len).ok().map(|layout| layout.size()).filter(|&size| size > 0)
 }
 
 impl<T> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points to `len` elements that `zeroed` or `mapped` got, aligned and initialized (zeroes are a `T`
-        // by `Zeroable`); they live as long as `self`.
+        // SAFETY: `start` points to `len` elements that `zeroed`, `mapped` or `of_file` got, aligned and initialized (zeroes
+        // are a `T` by `Zeroable`, a file's bytes by `AnyBitPattern`); they live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

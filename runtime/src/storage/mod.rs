@@ -77,6 +77,14 @@ impl Storage {
         }
     }
 
+    /// Whether it is a mapped file: then whoever opened it has promised that nobody changes it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        #[cfg(feature = "mmap")]
+        return matches!(self, Storage::Mapped(_));
+        #[cfg(not(feature = "mmap"))]
+        false
+    }
+
     /// Takes the pages of `range` out of this process's memory if they are mapped, for readers that pass over a file
     /// once. They stay in the page cache and come back when they are touched.
     #[cfg_attr(not(all(feature = "mmap", unix)), allow(unused_variables))]
