@@ -40,6 +40,7 @@ const F16: &str = "6MatmulNtNtBc_4half3F16E";
 const I8: &str = "6MatmulaE";
 const QUANTIZED: &str = "15MatmulQuantizedE";
 const TILES: &str = "11MatmulTilesNtNtBc_5tiles14ActivationTileE";
+const SPLIT_TILES: &str = "11MatmulTilesNtNtBc_5tiles9SplitTileE";
 const BYTE_TILES: &str = "11MatmulTilesNtNtBc_5tiles8ByteTileE";
 
 /// How an instruction set's assembly reads.
@@ -72,8 +73,9 @@ const X86: Processor = Processor {
         kernel(AVX512, I8, "avx512 i8", 1.8),
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.1),
         kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
-        // What is left to the vector unit; tiles are multiplied by assembly.
-        kernel(AVX512_AMX, TILES, "avx512amx quantized", 3.6),
+        // What is left to the vector unit, and reading codes ahead; tiles are multiplied by assembly.
+        kernel(AVX512_AMX, TILES, "avx512amx quantized", 4.4),
+        kernel(AVX512_AMX, SPLIT_TILES, "avx512amx quantized, few rows", 11.6),
     ],
     floats: "vfmadd",
     integers: &["vpmaddwd", "vpdpbusd"],

@@ -5,8 +5,8 @@ use bytemuck::Zeroable;
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Elements, InverseRms, Kernels, LANES, MatmulQuantized,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, ScaleRows, SiluMul, Softmax,
-    activation_blocks, activation_tiles,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, ScaleRows, SiluMul,
+    Softmax, SplitTile, activation_blocks, quantized_tiles,
 };
 use crate::storage::AlignedBuf;
 
@@ -18,6 +18,7 @@ pub struct Matrix {
     /// The activations that quantized weights take.
     blocks: Vec<ActivationBlock>,
     /// The same where the set takes tiles.
+    split_tiles: AlignedBuf<SplitTile>,
     tiles: AlignedBuf<ActivationTile>,
 }
 
@@ -51,6 +52,7 @@ impl Matrix {
             data,
             inputs,
             blocks: Vec::new(),
+            split_tiles: AlignedBuf::zeroed(0).expect("a benchmark has memory"),
             tiles: AlignedBuf::zeroed(0).expect("a benchmark has memory"),
         }
     }
@@ -70,13 +72,14 @@ impl Matrix {
             MatrixDtype::I8 => Elements::I8(bytemuck::cast_slice(&self.data)),
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
-                if rows >= kernels.fewest_tile_rows() {
-                    let len = activation_tiles(inputs, rows);
-                    if self.tiles.len() != len {
-                        self.tiles = AlignedBuf::zeroed(len).expect("a benchmark has memory");
-                    }
-                    kernels.run(QuantizeTiles { x, inputs, rows, first: 0, tiles: &mut self.tiles });
-                    return kernels.matmul_tiles(MatmulTiles { w, x: &self.tiles, rows, y });
+                let fewest = kernels.fewest_tile_rows();
+                if rows >= fewest.whole {
+                    let tiles = quantized(kernels, &mut self.tiles, [inputs, rows], x);
+                    return kernels.matmul_tiles(MatmulTiles { w, x: tiles, rows, y });
+                }
+                if rows >= fewest.split {
+                    let tiles = quantized(kernels, &mut self.split_tiles, [inputs, rows], x);
+                    return kernels.matmul_split_tiles(MatmulTiles { w, x: tiles, rows, y });
                 }
                 self.blocks.resize(activation_blocks(inputs, rows), Zeroable::zeroed());
                 let bits = ActivationBits::Twelve;
@@ -86,6 +89,21 @@ impl Matrix {
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);
     }
+}
+
+/// Activations in tiles, which `tiles` then holds.
+fn quantized<'t, T: QuantizedTile>(
+    kernels: Kernels,
+    tiles: &'t mut AlignedBuf<T>,
+    [inputs, rows]: [usize; 2],
+    x: &[f32],
+) -> &'t [T] {
+    let len = quantized_tiles::<T>(inputs, rows);
+    if tiles.len() != len {
+        *tiles = AlignedBuf::zeroed(len).expect("a benchmark has memory");
+    }
+    kernels.run(QuantizeTiles { x, inputs, rows, first: 0, tiles });
+    tiles
 }
 
 /// `y = x * scales[row] * weight[feature]` after the scales: `x`, `y`: `[features/16][rows][16]`.

@@ -5,6 +5,7 @@ use super::pool::Pool;
 use super::scratch::{Buffer, Worker, piece_panels};
 use crate::kernels::{
     ActivationBlock, ActivationTile, Add, ByteTile, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
+    SplitTile,
 };
 
 /// Pieces per thread that a step is cut into: more even out a thread that is held up, fewer cost less to hand out.
@@ -31,6 +32,7 @@ pub(crate) struct ExecContext {
 #[derive(Default)]
 pub(crate) struct QuantizedActivations {
     pub blocks: Buffer<ActivationBlock>,
+    pub split_tiles: Buffer<SplitTile>,
     pub tiles: Buffer<ActivationTile>,
     pub byte_tiles: Buffer<ByteTile>,
 }

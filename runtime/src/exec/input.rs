@@ -8,7 +8,8 @@ use crate::format::{Config, Dtype};
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Bf16Unit, ByteTile, Elements, FastUnit, Kernels,
     MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles,
-    Quantized, QuantizedTile, RoundToBf16, Tile, activation_blocks, activation_tiles, tiles, tiles_of_row,
+    Quantized, QuantizedTile, RoundToBf16, SplitTile, Tile, activation_blocks, quantized_tiles, tiles,
+    tiles_of_row,
 };
 
 /// The activations of a product of `rows` rows.
@@ -27,7 +28,9 @@ enum Form<'a> {
     Bf16(Bf16Unit, &'a [Tile]),
     /// Quantized to so many bits, for quantized weights: `[blocks][rows]`.
     Quantized(ActivationBits, &'a [ActivationBlock]),
-    /// The same for many rows, where the set takes tiles: `[rows/16, rounded up][blocks]`.
+    /// The same for some rows, where the set takes tiles: `[rows/8, rounded up][blocks]`.
+    SplitTiles(&'a [SplitTile]),
+    /// The same for many rows: `[rows/16, rounded up][blocks]`.
     QuantizedTiles(&'a [ActivationTile]),
     /// The same to 8 bits, for weights of `q8`.
     ByteTiles(&'a [ByteTile]),
@@ -89,16 +92,21 @@ impl QuantizedActivations {
     /// Makes room for up to `rows` rows, whose activations get so many bits where they are many.
     fn resize(&mut self, kernels: Kernels, bits: ActivationBits, inputs: usize, rows: usize) -> Result<()> {
         let fewest = kernels.fewest_tile_rows();
-        let tiles = |rows| if rows >= fewest { activation_tiles(inputs, rows) } else { 0 };
         // With how many rows activations have twelve bits, and with how many they may lie in blocks.
         let (rows_of_twelve, rows_of_blocks) = match bits {
             ActivationBits::Eight => (rows.min(fast::FEWEST_ROWS - 1), rows), // weights may have another dtype
-            ActivationBits::Twelve => (rows, rows.min(fewest - 1)),
+            ActivationBits::Twelve => (rows, rows.min(fewest.split - 1)),
         };
-        if bits == ActivationBits::Eight {
-            self.byte_tiles.resize(tiles(rows))?;
+        if bits == ActivationBits::Eight && kernels.multiplies_byte_tiles() {
+            self.byte_tiles.resize(quantized_tiles::<ByteTile>(inputs, rows))?;
         }
-        self.tiles.resize(tiles(rows_of_twelve))?;
+        if rows_of_twelve >= fewest.split {
+            let rows = rows_of_twelve.min(fewest.whole - 1);
+            self.split_tiles.resize(quantized_tiles::<SplitTile>(inputs, rows))?;
+        }
+        if rows_of_twelve >= fewest.whole {
+            self.tiles.resize(quantized_tiles::<ActivationTile>(inputs, rows_of_twelve))?;
+        }
         self.blocks.resize(activation_blocks(inputs, rows_of_blocks))
     }
 
@@ -112,13 +120,17 @@ impl QuantizedActivations {
         (dtype, bits): (Dtype, ActivationBits),
         tasks: usize,
     ) -> Form<'_> {
-        let takes_tiles = rows >= kernels.fewest_tile_rows();
+        let fewest = kernels.fewest_tile_rows();
         match (bits, dtype) {
-            (ActivationBits::Twelve, _) if takes_tiles => {
+            (ActivationBits::Twelve, _) if rows >= fewest.whole => {
                 let to = &mut self.tiles;
                 Form::QuantizedTiles(quantize_tiles(kernels, pool, [inputs, rows], x, to, tasks))
             }
-            (ActivationBits::Eight, Dtype::Q8) if takes_tiles => {
+            (ActivationBits::Twelve, _) if rows >= fewest.split => {
+                let to = &mut self.split_tiles;
+                Form::SplitTiles(quantize_tiles(kernels, pool, [inputs, rows], x, to, tasks))
+            }
+            (ActivationBits::Eight, Dtype::Q8) if kernels.multiplies_byte_tiles() => {
                 let to = &mut self.byte_tiles;
                 Form::ByteTiles(quantize_tiles(kernels, pool, [inputs, rows], x, to, tasks))
             }
@@ -142,8 +154,8 @@ fn quantize_tiles<'t, T: QuantizedTile + Send>(
     to: &'t mut [T],
     tasks: usize,
 ) -> &'t [T] {
-    let to = &mut to[..activation_tiles(inputs, rows)];
-    pool.split(to, activation_tiles(inputs, 1), tasks, |first, tiles| {
+    let to = &mut to[..quantized_tiles::<T>(inputs, rows)];
+    pool.split(to, quantized_tiles::<T>(inputs, 1), tasks, |first, tiles| {
         kernels.run(QuantizeTiles { x, inputs, rows, first, tiles });
     });
     to
@@ -160,6 +172,9 @@ impl Input<'_> {
             }
             (Form::Quantized(bits, x), Elements::Quantized(w)) => {
                 kernels.run(MatmulQuantized { w, x, bits, rows, y });
+            }
+            (Form::SplitTiles(x), Elements::Quantized(w)) => {
+                kernels.matmul_split_tiles(MatmulTiles { w, x, rows, y });
             }
             (Form::QuantizedTiles(x), Elements::Quantized(w)) => {
                 kernels.matmul_tiles(MatmulTiles { w, x, rows, y });

@@ -45,19 +45,28 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
     Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
-    QuantizeTiles, QuantizedTile, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
 use self::simd::{Cache, Op, RunOn, prefetch};
 pub use self::simd::{PlainOp, one_by_one};
-pub(crate) use self::tiles::{ActivationTile, ByteTile, Tile, activation_tiles, tiles, tiles_of_row};
+pub(crate) use self::tiles::{
+    ActivationTile, ByteTile, QuantizedTile, SplitTile, Tile, quantized_tiles, tiles, tiles_of_row,
+};
 use crate::error::{Error, Result};
 use crate::format::Dtype;
 
 /// Lanes of a panel.
 pub(crate) const LANES: usize = crate::format::PANEL;
+
+/// From how many rows on a set takes tiles: [`SplitTile`]s, and [`ActivationTile`]s; no number has so many where it never does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FewestTileRows {
+    pub split: usize,
+    pub whole: usize,
+}
 
 /// An instruction set that this processor has. Only [`Kernels::available`] makes them, so holding one is the proof that
 /// its code may run.
@@ -299,12 +308,12 @@ impl Kernels {
         self.run(AddColumns { w, columns, x, y });
     }
 
-    /// Fewest rows that quantized weights meet in tiles, see [`MatmulTiles`]; no number has so many where they never do.
-    pub(crate) fn fewest_tile_rows(self) -> usize {
+    /// From how many rows on quantized weights meet activations of 12 bits in tiles.
+    pub(crate) fn fewest_tile_rows(self) -> FewestTileRows {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Amx(_) => avx512_amx::FEWEST_ROWS,
-            _ => usize::MAX,
+            _ => FewestTileRows { split: usize::MAX, whole: usize::MAX },
         }
     }
 
@@ -331,12 +340,22 @@ impl Kernels {
     }
 
     /// Whether it multiplies activations of 8 bits in tiles with weights of `q8`.
-    fn multiplies_byte_tiles(self) -> bool {
-        self.fewest_tile_rows() < usize::MAX
+    pub(crate) fn multiplies_byte_tiles(self) -> bool {
+        self.fewest_tile_rows().split < usize::MAX
     }
 
     /// Runs an operation that only the sets with tiles have.
     pub(crate) fn matmul_tiles(self, op: MatmulTiles<'_, ActivationTile>) {
+        op.check();
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.run(op),
+            _ => unreachable!("no other set takes tiles"),
+        }
+    }
+
+    /// The same for tiles of a few rows.
+    pub(crate) fn matmul_split_tiles(self, op: MatmulTiles<'_, SplitTile>) {
         op.check();
         match self.0 {
             #[cfg(target_arch = "x86_64")]

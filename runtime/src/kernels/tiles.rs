@@ -25,23 +25,43 @@ pub(crate) fn tiles_of_row(inputs: usize) -> usize {
     inputs.div_ceil(TILE_INPUTS)
 }
 
-/// The activations of a block of inputs for 16 rows, quantized, for a set that multiplies tiles.
+/// The activations of a block of inputs for some rows, quantized, for a set that multiplies tiles.
+pub(crate) trait QuantizedTile: Pod {
+    /// How many rows.
+    const ROWS: usize;
+
+    /// Puts a row there.
+    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]);
+
+    /// What the numbers of each row are multiples of.
+    #[allow(dead_code)] // some processors have no set with tiles
+    fn scales(&self) -> &[f32; TILE_ROWS];
+}
+
+/// Sixteen rows of 12 bits, as bf16.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct ActivationTile {
     /// Two numbers to be added, for each at most ±2047: a multiple of 128, and the rest. Either is exact as bf16. A pair is
     /// of an input and of the one 16 places on.
     pub(super) parts: [Tile; 2],
-    /// What the numbers of each row are multiples of.
     pub(super) scales: [f32; TILE_ROWS],
 }
 
-/// The same of 8 bits.
+/// Eight rows of 12 bits, split into bytes.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct SplitTile {
+    /// Of each row's numbers `128 a + b` the `a`, then the `b`.
+    pub(super) bytes: [[i8; BLOCK]; TILE_ROWS],
+    pub(super) scales: [f32; TILE_ROWS],
+}
+
+/// Sixteen rows of 8 bits.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct ByteTile {
-    pub(super) numbers: [[i8; BLOCK]; TILE_ROWS],
-    /// What the numbers of each row are multiples of.
+    pub(super) bytes: [[i8; BLOCK]; TILE_ROWS],
     pub(super) scales: [f32; TILE_ROWS],
 }
 
@@ -49,11 +69,11 @@ impl ByteTile {
     /// Puts a row there that is a block of 8 bits for a set that multiplies bytes.
     pub(super) fn set_block(&mut self, row: usize, x: &ActivationBlock) {
         let [_, numbers]: [[i8; BLOCK]; 2] = bytemuck::cast(x.halves);
-        (self.numbers[row], self.scales[row]) = (numbers, x.scale);
+        (self.bytes[row], self.scales[row]) = (numbers, x.scale);
     }
 }
 
-/// How many [`ActivationTile`]s, or [`ByteTile`]s, hold so many rows of so many inputs.
-pub(crate) fn activation_tiles(inputs: usize, rows: usize) -> usize {
-    inputs.div_ceil(BLOCK) * rows.div_ceil(TILE_ROWS)
+/// How many such tiles hold so many rows of so many inputs.
+pub(crate) fn quantized_tiles<T: QuantizedTile>(inputs: usize, rows: usize) -> usize {
+    inputs.div_ceil(BLOCK) * rows.div_ceil(T::ROWS)
 }

@@ -62,10 +62,12 @@ impl Amx {
         self.configured([(TILE_ROWS, size_of::<[Bf16Pair; LANES]>()); 8])
     }
 
-    /// The same for blocks of bytes: a row of activations has 32, and a row of values has four for each output.
-    pub(in crate::kernels) fn configure_for_blocks(self) -> Registers<HalfTiles> {
+    /// The same for blocks of bytes, and for fewer rows of activations if there are not 16: such a row has 32 bytes, and a row of
+    /// values has four for each output.
+    pub(in crate::kernels) fn configure_for_blocks(self, rows: usize) -> Registers<HalfTiles> {
+        let rows = rows.clamp(1, TILE_ROWS);
         let (sums, x, values) =
-            ((TILE_ROWS, size_of::<[f32; LANES]>()), (TILE_ROWS, BLOCK), (GROUPS, size_of::<Group>()));
+            ((rows, size_of::<[f32; LANES]>()), (rows, BLOCK), (GROUPS, size_of::<Group>()));
         self.configured([sums, sums, sums, sums, x, x, values, values])
     }
 
@@ -115,7 +117,7 @@ pub(in crate::kernels) struct Registers<T>(PhantomData<*const T>);
 
 /// All of them have 16 rows of 64 bytes.
 pub(in crate::kernels) enum WholeTiles {}
-/// Four of them have 16 rows of 64 bytes, the next two 16 rows of 32, and the last two 8 rows of 64.
+/// Four of them have up to 16 rows of 64 bytes, the next two as many rows of 32, and the last two 8 rows of 64.
 pub(in crate::kernels) enum HalfTiles {}
 
 /// The sums of a tile of activations with a panel: `[16 rows][16 outputs]`.
@@ -212,7 +214,7 @@ impl Registers<WholeTiles> {
     /// Multiplies a block's values of a panel with 16 rows of rounded activations, the multiples of 128 and the rest, in
     /// one of two registers. All sums are whole numbers below 2^24, so they are exact in whatever order.
     #[inline(always)]
-    pub(in crate::kernels) fn multiply<const WHICH: usize>(&self, x: &[Tile; 2], values: &Tile) {
+    pub(in crate::kernels) fn multiply(&self, which: usize, x: &[Tile; 2], values: &Tile) {
         macro_rules! multiply {
             ($a:tt) => {
                 asm!(
@@ -233,7 +235,7 @@ impl Registers<WholeTiles> {
         // SAFETY: as above. Two tiles of activations are read and one of values, 1024 bytes each, rows 64 bytes apart. No compiled
         // code uses these registers, so what is in them stays there for `store`.
         unsafe {
-            match WHICH {
+            match which {
                 0 => multiply!("tmm0"),
                 _ => multiply!("tmm1"),
             }
@@ -242,10 +244,11 @@ impl Registers<WholeTiles> {
 }
 
 impl Registers<HalfTiles> {
-    /// Multiplies a block's values of a panel with 16 rows of activations of 8 bits, in one of two registers.
+    /// Multiplies a block's values of a panel with rows of activations, in one of two registers.
     #[inline(always)]
-    pub(in crate::kernels) fn multiply<const WHICH: usize>(
+    pub(in crate::kernels) fn multiply(
         &self,
+        which: usize,
         x: &[[i8; BLOCK]; TILE_ROWS],
         values: &[Group; GROUPS],
     ) {
@@ -265,11 +268,11 @@ impl Registers<HalfTiles> {
                 )
             };
         }
-        // SAFETY: only `Amx::configure_for_blocks` makes these, which stay on their thread. So the tiles that are read are `x` and
-        // `values`, 512 bytes each, rows 32 and 64 bytes apart. No compiled code uses these registers, so what is in them stays there
-        // for `store`.
+        // SAFETY: only `Amx::configure_for_blocks` makes these, which stay on their thread. So the tiles that are read are at most
+        // `x` and `values`, 512 bytes each, rows 32 and 64 bytes apart. No compiled code uses these registers, so what is in them
+        // stays there for `store`.
         unsafe {
-            match WHICH {
+            match which {
                 0 => multiply!("tmm0"),
                 _ => multiply!("tmm1"),
             }
@@ -280,7 +283,7 @@ impl Registers<HalfTiles> {
 impl<T> Registers<T> {
     /// What [`Registers::multiply`] has made in its register.
     #[inline(always)]
-    pub(in crate::kernels) fn store<const WHICH: usize>(&self, sums: &mut Sums) {
+    pub(in crate::kernels) fn store(&self, which: usize, sums: &mut Sums) {
         macro_rules! store {
             ($a:tt) => {
                 asm!(
@@ -291,9 +294,9 @@ impl<T> Registers<T> {
                 )
             };
         }
-        // SAFETY: the register has 16 rows of 64 bytes, whichever shapes there are; that tile of `sums` is written.
+        // SAFETY: the register has at most 16 rows of 64 bytes, whichever shapes there are; these are written to `sums`.
         unsafe {
-            match WHICH {
+            match which {
                 0 => store!("tmm0"),
                 _ => store!("tmm1"),
             }
@@ -304,10 +307,10 @@ impl<T> Registers<T> {
 /// A tile for some rows, at most 16, and those to copy back from it: it is these rows themselves, which leaves none, or where
 /// there are fewer, `spare` with a copy of them.
 #[inline(always)]
-pub(in crate::kernels) fn whole<'a>(
+pub(in crate::kernels) fn whole<'a, const R: usize>(
     y: &'a mut [[f32; LANES]],
-    spare: &'a mut Sums,
-) -> (&'a mut Sums, &'a mut [[f32; LANES]]) {
+    spare: &'a mut [[f32; LANES]; R],
+) -> (&'a mut [[f32; LANES]; R], &'a mut [[f32; LANES]]) {
     let (tiles, rest) = y.as_chunks_mut();
     match tiles.first_mut() {
         Some(tile) => (tile, rest),

@@ -98,6 +98,16 @@ impl Avx512Vnni {
         unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())) }
     }
 
+    /// The same of 128 times the first of two plus the second.
+    #[inline(always)]
+    pub(in crate::kernels) fn halves_as_floats(self, [upper, lower]: [&[f32; LANES]; 2]) -> __m512 {
+        // SAFETY: see below.
+        unsafe {
+            let [upper, lower] = [upper, lower].map(|half| _mm512_loadu_si512(half.as_ptr().cast()));
+            _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<7>(upper), lower))
+        }
+    }
+
     /// Four inputs' values for each of 16 outputs, signed bytes, times `scales`, one for each output: input by input.
     #[inline(always)]
     pub(in crate::kernels) fn scaled(self, bytes: __m512i, scales: __m512) -> [__m512; 4] {

@@ -16,4 +16,4 @@ pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
 pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Softmax};
 pub(super) use self::matmul::Matmul;
 pub(super) use self::peak::{MultiplyAdds, Read, STREAMS, SUMS};
-pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles, QuantizedTile};
+pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles};

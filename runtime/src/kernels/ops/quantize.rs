@@ -1,13 +1,11 @@
 //! Activations quantized for products with quantized matrices: see [`crate::kernels::quantized`].
 
-use bytemuck::Pod;
-
 use crate::format::BLOCK;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
 use crate::kernels::simd::{Integers, Op, PlainOp};
-use crate::kernels::tiles::{ActivationTile, ByteTile, TILE_ROWS};
+use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, TILE_ROWS};
 
 // A block's sum of products, at most 32 · 128 · 2047, is exact in f32, and 256 times it in i32.
 const _: () = assert!(256.0 * 32.0 * 128.0 * ActivationBits::Twelve.largest() < 2_147_483_648.0);
@@ -132,25 +130,21 @@ pub(super) fn whole(number: f32) -> i32 {
     (number + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
 }
 
-/// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of 16 rows at a time, from the `first`
-/// such on. Which bits they get is for the kind of tiles to say.
+/// Rounds activations as [`QuantizeBlocks`] does, for [`super::MatmulTiles`]: the tiles of as many rows as one has, from the
+/// `first` such on. Which bits they get is for the kind of tiles to say. Rows that there are not stay as they were.
 pub(crate) struct QuantizeTiles<'a, T> {
     /// `[inputs/16, rounded up][rows][16]`
     pub x: &'a [f32],
     pub inputs: usize,
     pub rows: usize,
     pub first: usize,
-    /// `[rows/16, rounded up][inputs/32, rounded up]`
+    /// `[rows/T::ROWS, rounded up][inputs/32, rounded up]`
     pub tiles: &'a mut [T],
 }
 
-/// What holds the activations of a block for 16 rows.
-pub(crate) trait QuantizedTile: Pod {
-    /// Puts a row there.
-    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]);
-}
-
 impl QuantizedTile for ActivationTile {
+    const ROWS: usize = TILE_ROWS;
+
     #[inline(always)]
     fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
         let ([first, second], scale) = whole_numbers(x, ActivationBits::Twelve);
@@ -162,16 +156,48 @@ impl QuantizedTile for ActivationTile {
         }
         self.scales[row] = scale;
     }
+
+    #[inline(always)]
+    fn scales(&self) -> &[f32; TILE_ROWS] {
+        &self.scales
+    }
+}
+
+impl QuantizedTile for SplitTile {
+    const ROWS: usize = TILE_ROWS / 2;
+
+    #[inline(always)]
+    fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
+        let (numbers, scale) = whole_numbers(x, ActivationBits::Twelve);
+        let [upper, lower] = &mut self.bytes.as_chunks_mut().0[row];
+        for ((upper, lower), &number) in upper.iter_mut().zip(lower).zip(numbers.as_flattened()) {
+            let multiple = (number + 64) >> 7;
+            (*upper, *lower) = (multiple as i8, (number - 128 * multiple) as i8);
+        }
+        self.scales[row] = scale;
+    }
+
+    #[inline(always)]
+    fn scales(&self) -> &[f32; TILE_ROWS] {
+        &self.scales
+    }
 }
 
 impl QuantizedTile for ByteTile {
+    const ROWS: usize = TILE_ROWS;
+
     #[inline(always)]
     fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
         let (numbers, scale) = whole_numbers(x, ActivationBits::Eight);
-        for (to, &number) in self.numbers[row].iter_mut().zip(numbers.as_flattened()) {
+        for (to, &number) in self.bytes[row].iter_mut().zip(numbers.as_flattened()) {
             *to = number as i8;
         }
         self.scales[row] = scale;
+    }
+
+    #[inline(always)]
+    fn scales(&self) -> &[f32; TILE_ROWS] {
+        &self.scales
     }
 }
 
@@ -182,12 +208,9 @@ impl<T: QuantizedTile> PlainOp for QuantizeTiles<'_, T> {
         let x: &[[f32; LANES]] = x.as_chunks().0;
         let blocks = inputs.div_ceil(BLOCK);
         for (i, tile) in tiles.iter_mut().enumerate() {
-            let (first, block) = ((first + i / blocks) * TILE_ROWS, i % blocks);
-            for r in 0..TILE_ROWS {
-                let lanes = |panel: usize| match first + r < rows {
-                    true => x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]),
-                    false => [0.0; LANES],
-                };
+            let (first, block) = ((first + i / blocks) * T::ROWS, i % blocks);
+            for r in 0..T::ROWS.min(rows - first) {
+                let lanes = |panel: usize| x.get(panel * rows + first + r).copied().unwrap_or([0.0; LANES]);
                 tile.set(r, [lanes(2 * block), lanes(2 * block + 1)]);
             }
         }

@@ -3,14 +3,14 @@
 use std::array;
 
 use super::{INPUTS, Kernels, LANES, Noise, OUTPUTS, ROWS, assert_same_bits, at, sets};
-use crate::format::{Dtype, QuantizedPanels};
+use crate::format::{BLOCK, Dtype, QuantizedPanels};
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Elements, FastUnit, MatmulQuantized, MatmulRounded,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, RoundToBf16,
-    activation_blocks, activation_tiles, tiles,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, RoundToBf16, SplitTile,
+    activation_blocks, quantized_tiles, tiles,
 };
 
 const BITS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Twelve];
@@ -106,23 +106,23 @@ fn products(
     let mut products = vec![noise.vec(outputs * rows)];
     let blocks = quantize(set, x, bits, inputs, rows);
     set.run(MatmulQuantized { w, x: &blocks, bits, rows, y: &mut products[0] });
-    if set.fewest_tile_rows() == usize::MAX {
+    if !set.multiplies_byte_tiles() {
         return products;
     }
-    let mut y = noise.vec(outputs * rows);
+    let mut product = |multiply: &dyn Fn(&mut [f32])| {
+        let mut y = noise.vec(outputs * rows);
+        multiply(&mut y);
+        products.push(y);
+    };
     match bits {
         ActivationBits::Twelve => {
-            set.matmul_tiles(MatmulTiles { w, x: &quantize_tiles(set, x, inputs, rows), rows, y: &mut y });
-            products.push(y);
+            let (whole, split) = (quantize_tiles(set, x, inputs, rows), quantize_tiles(set, x, inputs, rows));
+            product(&|y| set.matmul_tiles(MatmulTiles { w, x: &whole, rows, y }));
+            product(&|y| set.matmul_split_tiles(MatmulTiles { w, x: &split, rows, y }));
         }
         ActivationBits::Eight if w.dtype == Dtype::Q8 => {
-            set.matmul_byte_tiles(MatmulTiles {
-                w,
-                x: &quantize_tiles(set, x, inputs, rows),
-                rows,
-                y: &mut y,
-            });
-            products.push(y);
+            let tiles = quantize_tiles(set, x, inputs, rows);
+            product(&|y| set.matmul_byte_tiles(MatmulTiles { w, x: &tiles, rows, y }));
         }
         ActivationBits::Eight => {}
     }
@@ -130,11 +130,12 @@ fn products(
 }
 
 fn quantize_tiles<T: QuantizedTile>(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<T> {
-    let mut tiles = vec![T::zeroed(); activation_tiles(inputs, rows)];
+    let mut tiles = vec![T::zeroed(); quantized_tiles::<T>(inputs, rows)];
     // In two parts, as two threads do it.
-    let (first, second) = tiles.split_at_mut(rows.div_ceil(LANES) / 2 * activation_tiles(inputs, 1));
+    let half = rows.div_ceil(T::ROWS) / 2;
+    let (first, second) = tiles.split_at_mut(half * quantized_tiles::<T>(inputs, 1));
     set.run(QuantizeTiles { x, inputs, rows, first: 0, tiles: first });
-    set.run(QuantizeTiles { x, inputs, rows, first: rows.div_ceil(LANES) / 2, tiles: second });
+    set.run(QuantizeTiles { x, inputs, rows, first: half, tiles: second });
     tiles
 }
 
@@ -142,22 +143,33 @@ fn quantize_tiles<T: QuantizedTile>(set: Kernels, x: &[f32], inputs: usize, rows
 fn products_are_those_of_the_document() {
     let mut noise = Noise(11);
     for (outputs, inputs) in OUTPUTS.into_iter().flat_map(|o| INPUTS.map(|i| (o, i))) {
-        for dtype in DTYPES {
-            let section = section(&mut noise, dtype, outputs, inputs);
-            let w = Quantized::new(&section, dtype, inputs).unwrap();
-            for (rows, bits) in ROWS.into_iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
-                let x = activations(&mut noise, inputs, rows);
-                let mut exact = Vec::new();
-                for set in sets() {
-                    for y in products(set, &mut noise, w, &x, bits, inputs, rows) {
-                        assert_product(&section, dtype, bits, [outputs, inputs, rows], &x, &y);
-                        if set.is_exact() {
-                            exact.push(y);
-                        }
+        assert_products(&mut noise, outputs, inputs, &ROWS);
+    }
+}
+
+/// Of more blocks than any set takes apart at a time.
+#[test]
+fn products_of_long_rows_are_those_of_the_document() {
+    assert_products(&mut Noise(12), 33, 1700, &[2, 7, 8, 30, 67]);
+}
+
+/// All sets' products of all dtypes with so many rows.
+fn assert_products(noise: &mut Noise, outputs: usize, inputs: usize, rows: &[usize]) {
+    for dtype in DTYPES {
+        let section = section(noise, dtype, outputs, inputs);
+        let w = Quantized::new(&section, dtype, inputs).unwrap();
+        for (&rows, bits) in rows.iter().flat_map(|rows| BITS.map(|bits| (rows, bits))) {
+            let x = activations(noise, inputs, rows);
+            let mut exact = Vec::new();
+            for set in sets() {
+                for y in products(set, noise, w, &x, bits, inputs, rows) {
+                    assert_product(&section, dtype, bits, [outputs, inputs, rows], &x, &y);
+                    if set.is_exact() {
+                        exact.push(y);
                     }
                 }
-                assert_same_bits(&exact);
             }
+            assert_same_bits(&exact);
         }
     }
 }
@@ -323,7 +335,8 @@ fn tiles_hold_the_numbers_of_blocks() {
         let bits = ActivationBits::Twelve;
         QuantizeBlocks { x: &x, rows, first: 0, bits, blocks: &mut blocks }.encode(Encoding::I8);
         let tiles: Vec<ActivationTile> = quantize_tiles(Kernels::detect(), &x, inputs, rows);
-        let of_row = activation_tiles(inputs, 1);
+        let split: Vec<SplitTile> = quantize_tiles(Kernels::detect(), &x, inputs, rows);
+        let of_row = quantized_tiles::<ActivationTile>(inputs, 1);
         for (block, row) in (0..of_row).flat_map(|b| (0..rows).map(move |r| (b, r))) {
             let (tile, expected) = (&tiles[row / LANES * of_row + block], &blocks[block * rows + row]);
             let [upper, lower] = tile.parts.map(|part| part[row % LANES].map(decode));
@@ -332,9 +345,13 @@ fn tiles_hold_the_numbers_of_blocks() {
             assert!(found.eq(expected.in_order(Encoding::I8)), "{upper:?} {lower:?}");
             assert!(upper.iter().flatten().all(|upper| upper % 128 == 0));
             assert_eq!(tile.scales[row % LANES].to_bits(), expected.scale.to_bits());
+
+            // The same bytes as those of blocks.
+            let (tile, row) = (&split[row / 8 * of_row + block], row % 8);
+            let halves: [[i8; BLOCK]; 2] = bytemuck::cast(expected.halves);
+            assert_eq!(tile.bytes[2 * row..][..2], halves);
+            assert_eq!(tile.scales[row].to_bits(), expected.scale.to_bits());
         }
-        let padding = (rows..rows.next_multiple_of(LANES)).map(|row| &tiles[row / LANES * of_row]);
-        assert!(padding.enumerate().all(|(i, tile)| tile.scales[(rows + i) % LANES] == 0.0));
     }
 }
 

@@ -5,10 +5,12 @@ mod products;
 use super::amx::Amx;
 use super::avx512::Avx512Vnni;
 use super::avx512_bf16::Avx512Bf16;
+use crate::kernels::FewestTileRows;
 use crate::kernels::simd::entry;
 
-/// Fewest rows that tiles are faster for: taking codes apart costs as much as products of so many rows.
-pub(in crate::kernels) const FEWEST_ROWS: usize = 21;
+/// Fewest rows that tiles are faster for: of bytes, and of bf16, for which taking codes apart costs as much as products of so
+/// many rows.
+pub(in crate::kernels) const FEWEST_ROWS: FewestTileRows = FewestTileRows { split: 5, whole: 65 };
 
 /// The proof that this processor has both, and AVX512-BF16, which comes before AMX.
 #[derive(Clone, Copy, Debug)]

@@ -1,36 +1,40 @@
-//! The same product on tile registers (AMX): a block's sums for 16 rows and 16 outputs come out together, as whole numbers. What
-//! is done with these is left to the vector unit, in the order of every set.
+//! The same product on tile registers (AMX): a block's sums for some rows and 16 outputs come out together, as whole numbers.
+//! What is done with these is left to the vector unit, in the order of every set.
 //!
-//! Tiles multiply bf16, which a code's value is, and which an activation of 12 bits is in two parts.
+//! Few rows are multiplied as bytes, which codes are, or soon become: an activation of 12 bits is two, in two rows of a tile.
+//! Many rows are multiplied as bf16, which a code's value is, and which an activation of 12 bits is in two parts. A register
+//! adds up both, which for many rows saves more than such values cost.
 
 use std::ops::Range;
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 
 use super::Avx512Amx;
 use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
-use crate::kernels::isa::amx::{HalfTiles, Registers, Sums, WholeTiles, tiles_of, whole};
+use crate::kernels::isa::amx::{Amx, HalfTiles, Registers, Sums, WholeTiles, tiles_of, whole};
 use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::isa::avx512_bf16::Avx512Bf16;
 use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
-use crate::kernels::quantized::QuantizedPanel;
-use crate::kernels::simd::{Bytes, Cache, RunOn, Simd, prefetch, unrolled};
-use crate::kernels::tiles::{ActivationTile, ByteTile, TILE_ROWS, Tile};
+use crate::kernels::quantized::{GROUPS, Group, QuantizedPanel};
+use crate::kernels::simd::{Bytes, Cache, Integers, RunOn, Simd, prefetch, unrolled};
+use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, TILE_ROWS, Tile};
 
-/// Blocks whose values are taken apart at a time to be read again and again for all rows: 6 KiB a panel.
-const DEPTH: usize = 6;
-/// Panels of which this is done together. All of their values stay in the first-level cache, and with them the activations of
-/// 16 rows, which come from the second level once for all.
+/// Panels that are multiplied with 16 rows before the next rows are. What is taken apart of them stays in the first-level
+/// cache, and with it the activations of 16 rows, which come from the second level once for all.
 const PANELS: usize = 4;
+/// Blocks of each whose values are taken apart at a time: 6 KiB as bf16.
+const DEPTH: usize = 6;
 
-/// The same where activations are rounded, two panels at a time.
+/// The same for eight rows: of one panel often all blocks, at most 24 KiB, because what takes time is to read codes.
+const SPLIT_PANELS: usize = 1;
+const SPLIT_DEPTH: usize = 48;
+
+/// Blocks whose values are taken apart at a time where activations are rounded, two panels at a time.
 const ROUNDED_DEPTH: usize = 12;
-/// Panels of `q8` that are multiplied with 16 rows of 8 bits before the next rows are.
-const BYTE_PANELS: usize = 4;
 
 /// The sums of one row, or its products.
 type Lanes = <Avx512Vnni as Simd>::Lanes;
@@ -39,16 +43,13 @@ type Lanes = <Avx512Vnni as Simd>::Lanes;
 #[repr(C, align(64))]
 struct Aligned<T>(T);
 
-impl RunOn<Avx512Amx> for MatmulTiles<'_, ActivationTile> {
+impl<T: Multiplied> RunOn<Avx512Amx> for MatmulTiles<'_, T> {
     #[inline(always)]
     fn run_on(self, set: Avx512Amx) {
         let MatmulTiles { w, x, rows, y } = self;
         let product = QuantizedProduct::new(set.vnni(), w, &[], rows);
-        let mut table = [Bf16Pair::zeroed(); LANES];
-        for (pair, values) in table.iter_mut().zip(w.table.as_chunks().0) {
-            *pair = Bf16Pair::exact(values.map(i32::from));
-        }
-        let product = TileProduct { product, registers: set.amx().configure(), table, x };
+        let product =
+            TileProduct { product, registers: T::configure(set.amx(), rows), table: T::table(w.table), x };
         with_codes!(w.dtype, product.all_panels::<_>(y.as_chunks_mut().0));
     }
 }
@@ -75,53 +76,110 @@ impl QuantizedProduct<'_, Avx512Vnni> {
         ]
     }
 
-    /// Has a share of their codes read while others are multiplied.
+    /// The `index`-th of some shares of a panel's codes: of the `panel`-th of these, if there are as many.
     #[inline(always)]
-    fn prefetch<C: Codes>(&self, [panels, blocks]: &[Range<usize>; 2], index: usize, shares: usize) {
-        let count = (blocks.len() * C::BITS).div_ceil(shares);
-        for panel in panels.clone() {
-            let codes = &self.w.panel(panel).codes[blocks.start * C::BITS..blocks.end * C::BITS];
-            for group in codes.iter().skip(index * count).take(count) {
-                prefetch(group, Cache::Second);
-            }
-        }
+    fn share<C: Codes>(
+        &self,
+        [panels, blocks]: &[Range<usize>; 2],
+        panel: usize,
+        index: usize,
+        shares: usize,
+    ) -> &[Group] {
+        let panel = self.w.panel((panels.start + panel).min(self.w.count() - 1));
+        let codes = &panel.codes[blocks.start * C::BITS..blocks.end * C::BITS];
+        codes.chunks(codes.len().div_ceil(shares)).nth(index).unwrap_or(codes)
     }
 }
 
-/// `w x` for `x`: `[rows/16, rounded up][blocks]`.
-struct TileProduct<'a> {
-    product: QuantizedProduct<'a, Avx512Vnni>,
-    registers: Registers<WholeTiles>,
-    /// What codes below 16 stand for, two in a pair, and zeros.
-    table: [Bf16Pair; LANES],
-    x: &'a [ActivationTile],
+/// What tiles multiply with a block's values: its activations for some rows.
+trait Multiplied: QuantizedTile {
+    /// Of the registers.
+    type Shapes;
+    /// A block's values of a panel.
+    type Values: Pod;
+    /// What codes below 16 stand for.
+    type Table;
+
+    /// The registers for so many rows.
+    fn configure(amx: Amx, rows: usize) -> Registers<Self::Shapes>;
+
+    fn table(values: &[i8; 16]) -> Self::Table;
+
+    /// A panel's values where they lie, if that is as they are multiplied.
+    fn in_place<C: Codes>(codes: &[Group]) -> Option<&[Self::Values]>;
+
+    /// A block's values, else.
+    fn take_apart<C: Codes>(
+        simd: Avx512Vnni,
+        table: &Self::Table,
+        codes: &[Group],
+        values: &mut Self::Values,
+    );
+
+    /// Multiplies them in one of two registers.
+    fn multiply(&self, registers: &Registers<Self::Shapes>, which: usize, values: &Self::Values);
+
+    /// What that gives for a row.
+    fn row(simd: Avx512Vnni, products: &Sums, row: usize) -> Lanes;
 }
 
-impl TileProduct<'_> {
+/// `w x` for `x`: `[rows/T::ROWS, rounded up][blocks]`.
+struct TileProduct<'a, T: Multiplied> {
+    product: QuantizedProduct<'a, Avx512Vnni>,
+    registers: Registers<T::Shapes>,
+    table: T::Table,
+    x: &'a [T],
+}
+
+impl<T: Multiplied> TileProduct<'_, T> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
+        match T::ROWS {
+            8 => self.all_panels_of_rows::<C, 8, SPLIT_PANELS, SPLIT_DEPTH>(y),
+            _ => self.all_panels_of_rows::<C, 16, PANELS, DEPTH>(y),
+        }
+    }
+
+    /// For `R` rows, [`QuantizedTile::ROWS`], and `P` panels at a time, and for `B` blocks if these are taken apart.
+    #[inline(always)]
+    fn all_panels_of_rows<C: Codes, const R: usize, const P: usize, const B: usize>(
+        &self,
+        y: &mut [[f32; LANES]],
+    ) {
         let QuantizedProduct { w, rows, .. } = self.product;
-        let mut values = Aligned([[Tile::zeroed(); DEPTH]; PANELS]);
+        let mut buffer = Aligned([[T::Values::zeroed(); B]; P]);
         let mut products = Aligned([[[0.0; LANES]; TILE_ROWS]; 2]);
-        let mut spare = [[0.0; LANES]; TILE_ROWS];
-        for (first, y) in (0..).step_by(PANELS).zip(y.chunks_mut(PANELS * rows)) {
-            for start in (0..w.blocks()).step_by(DEPTH) {
-                let depth = DEPTH.min(w.blocks() - start);
-                for (p, values) in values.0.iter_mut().enumerate().take(y.len() / rows) {
-                    self.take_apart::<C>(&w.panel(first + p), start, &mut values[..depth]);
+        let mut spare = [[0.0; LANES]; R];
+        let runs = self.x.chunks_exact(w.blocks());
+        let is_in_place = T::in_place::<C>(&[]).is_some();
+        let depth = if is_in_place { w.blocks() } else { B };
+        for (first, y) in (0..).step_by(P).zip(y.chunks_mut(P * rows)) {
+            for start in (0..w.blocks()).step_by(depth) {
+                let range = start..w.blocks().min(start + depth);
+                if !is_in_place {
+                    for (p, buffer) in buffer.0.iter_mut().enumerate().take(y.len() / rows) {
+                        self.take_apart::<C>(&w.panel(first + p), range.clone(), buffer);
+                    }
                 }
-                let next = self.product.next(first, start, [PANELS, DEPTH]);
-                let runs = self.x.chunks_exact(w.blocks());
+                let next = self.product.next(first, start, [P, depth]);
                 for (i, x) in runs.clone().enumerate() {
-                    self.product.prefetch::<C>(&next, i, runs.len());
-                    let x = &x[start..][..depth];
-                    for (p, (values, y)) in values.0.iter().zip(y.chunks_exact_mut(rows)).enumerate() {
+                    for (p, (buffer, y)) in buffer.0.iter().zip(y.chunks_exact_mut(rows)).enumerate() {
                         let panel = w.panel(first + p);
-                        let (registers, values) = (&self.registers, &values[..depth]);
-                        let blocks = Blocks { registers, panel: &panel, start, values, x };
-                        let end = rows.min((i + 1) * TILE_ROWS);
-                        let (y, rest) = whole(&mut y[i * TILE_ROWS..end], &mut spare);
-                        self.add_blocks(&blocks, &mut products, y);
+                        let values = match T::in_place::<C>(panel.codes) {
+                            Some(values) => &values[range.clone()],
+                            None => &buffer[..range.len()],
+                        };
+                        let blocks = Blocks {
+                            registers: &self.registers,
+                            panel: &panel,
+                            start,
+                            values,
+                            x: &x[range.clone()],
+                            ahead: self.product.share::<C>(&next, p, i, runs.len()),
+                        };
+                        let end = rows.min((i + 1) * R);
+                        let (y, rest) = whole(&mut y[i * R..end], &mut spare);
+                        self.add_blocks(&blocks, &mut products.0, y);
                         rest.copy_from_slice(&y[..rest.len()]);
                     }
                 }
@@ -129,98 +187,88 @@ impl TileProduct<'_> {
         }
     }
 
-    /// The values of a panel's blocks from `start` on.
+    /// The values of some of a panel's blocks.
     #[inline(always)]
-    fn take_apart<C: Codes>(&self, panel: &QuantizedPanel<'_>, start: usize, blocks: &mut [Tile]) {
-        let QuantizedProduct { simd, table, steps, .. } = &self.product;
-        let codes = panel.codes[start * C::BITS..].chunks_exact(C::BITS);
-        for (codes, block) in codes.zip(blocks) {
-            // Eight inputs, and those that lie 16 places on.
-            let pairs = block.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
-            for (k, pairs) in pairs.iter_mut().enumerate().take(steps / 2) {
-                if C::IN_TABLE {
-                    let first = C::codes(*simd, codes, k, 0);
-                    let second = C::codes(*simd, codes, k + 2, 0);
-                    unrolled!(i < 2 => { simd.look_up_pairs(&self.table, [first[i], second[i]], &mut pairs[i]) });
-                } else {
-                    let first = C::values(*simd, table, codes, k, 0);
-                    let second = C::values(*simd, table, codes, k + 2, 0);
-                    unrolled!(i < 2 => {
-                        let values = [simd.minus(first[i], OFFSET), simd.minus(second[i], OFFSET)];
-                        simd.store_pairs(values, &mut pairs[i]);
-                    });
-                }
-            }
+    fn take_apart<C: Codes>(
+        &self,
+        panel: &QuantizedPanel<'_>,
+        blocks: Range<usize>,
+        values: &mut [T::Values],
+    ) {
+        let codes = panel.codes[blocks.start * C::BITS..blocks.end * C::BITS].chunks_exact(C::BITS);
+        for (codes, values) in codes.zip(values) {
+            T::take_apart::<C>(self.product.simd, &self.table, codes, values);
         }
     }
 
-    /// Adds what some blocks give to 16 rows, whose sums stay in registers.
+    /// Adds what some blocks give to `R` rows, whose sums stay in registers.
     #[inline(always)]
-    fn add_blocks(
+    fn add_blocks<const R: usize>(
         &self,
-        blocks: &Blocks<'_>,
-        products: &mut Aligned<[Sums; 2]>,
-        y: &mut [[f32; LANES]; TILE_ROWS],
+        blocks: &Blocks<'_, T>,
+        products: &mut [Sums; 2],
+        y: &mut [[f32; LANES]; R],
     ) {
-        let (simd, rows) = (self.product.simd, TILE_ROWS);
+        let simd = self.product.simd;
         let &Blocks { panel, start, x, .. } = blocks;
-        let mut sums = [simd.zero(); TILE_ROWS];
+        let mut sums = [simd.zero(); R];
         if start > 0 {
-            unrolled!(r < rows of 16 => { sums[r] = simd.load(&y[r]) });
+            unrolled!(r < R of 16 => { sums[r] = simd.load(&y[r]) });
         }
-        blocks.add_to(simd, &mut sums, x.len(), products);
+        blocks.add_to(simd, &mut sums, products);
         if start + x.len() == self.product.w.blocks() {
             let scales = simd.load(&panel.row_scales());
-            unrolled!(r < rows of 16 => { sums[r] = simd.mul(sums[r], scales) });
+            unrolled!(r < R of 16 => { sums[r] = simd.mul(sums[r], scales) });
         }
-        unrolled!(r < rows of 16 => { simd.store(sums[r], &mut y[r]) });
+        unrolled!(r < R of 16 => { simd.store(sums[r], &mut y[r]) });
     }
 }
 
-/// Blocks of a panel, with what they are multiplied with: 16 rows.
-trait TileBlocks {
-    /// Multiplies a block in one of two registers.
-    fn multiply<const WHICH: usize>(&self, block: usize);
+/// Some blocks of a panel, and what they are multiplied with.
+struct Blocks<'a, T: Multiplied> {
+    registers: &'a Registers<T::Shapes>,
+    panel: &'a QuantizedPanel<'a>,
+    /// The first of them.
+    start: usize,
+    values: &'a [T::Values],
+    x: &'a [T],
+    /// Codes that come next, to be read meanwhile.
+    ahead: &'a [Group],
+}
 
-    /// Stores what a register has.
-    fn store<const WHICH: usize>(&self, products: &mut Sums);
-
-    /// A row of what was stored.
-    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes;
-
-    /// The scales of a block's outputs.
-    fn scales(&self, block: usize) -> &[u8; LANES];
-
-    /// That of a row's activations in a block.
-    fn scale(&self, block: usize, row: usize) -> f32;
-
-    /// Adds what `count` of them give to the sums of all rows. While a block's tiles are multiplied, the products of the one before
-    /// are stored and those of the one before that added up, so that no step waits for the step before it.
+impl<T: Multiplied> Blocks<'_, T> {
+    /// Adds what they give to the sums of all rows. While a block's tiles are multiplied, the products of the one before are
+    /// stored and those of the one before that added up, so that no step waits for the step before it.
     #[inline(always)]
-    fn add_to(
-        &self,
-        simd: Avx512Vnni,
-        sums: &mut [Lanes; TILE_ROWS],
-        count: usize,
-        products: &mut Aligned<[Sums; 2]>,
-    ) {
-        let [even, odd] = &mut products.0;
-        self.multiply::<0>(0);
+    fn add_to<const R: usize>(&self, simd: Avx512Vnni, sums: &mut [Lanes; R], products: &mut [Sums; 2]) {
+        let ([even, odd], count) = (products, self.x.len());
+        // So many lines of codes are read with each block. Where there are many runs of rows, one is enough.
+        let lines = self.ahead.len().div_ceil(count);
+        let read_ahead = |block: usize| {
+            let codes = self.ahead.as_ptr().wrapping_add(block * lines);
+            prefetch(codes, Cache::Second);
+            if R < TILE_ROWS {
+                unrolled!(i < lines of 8 => { prefetch(codes.wrapping_add(i), Cache::Second) });
+            }
+        };
+        self.multiply(0, 0);
         for first in (0..count).step_by(2) {
             let [second, third] = [first + 1, first + 2];
             if second < count {
-                self.multiply::<1>(second);
+                self.multiply(1, second);
             }
+            read_ahead(first);
             if first > 0 {
                 self.add(simd, sums, odd, first - 1);
             }
-            self.store::<0>(even);
+            self.registers.store(0, even);
             if third < count {
-                self.multiply::<0>(third);
+                self.multiply(0, third);
             }
+            read_ahead(second);
             self.add(simd, sums, even, first);
             if second < count {
-                self.store::<1>(odd);
+                self.registers.store(1, odd);
             }
         }
         if count.is_multiple_of(2) {
@@ -228,110 +276,139 @@ trait TileBlocks {
         }
     }
 
+    /// Multiplies a block in one of two registers.
+    #[inline(always)]
+    fn multiply(&self, which: usize, block: usize) {
+        self.x[block].multiply(self.registers, which, &self.values[block]);
+    }
+
     /// Adds a block's products, times its scales, to the sums of all rows.
     #[inline(always)]
-    fn add(&self, simd: Avx512Vnni, sums: &mut [Lanes; TILE_ROWS], products: &Sums, block: usize) {
-        let (scales, rows) = (simd.bytes_as_floats(self.scales(block)), TILE_ROWS);
-        unrolled!(r < rows of 16 => {
-            let products = Self::floats(simd, &products[r]);
-            sums[r] = simd.fma(sums[r], simd.mul(products, scales), self.scale(block, r));
+    fn add<const R: usize>(&self, simd: Avx512Vnni, sums: &mut [Lanes; R], products: &Sums, block: usize) {
+        let scales = simd.bytes_as_floats(&self.panel.block_scales[self.start + block]);
+        let x = self.x[block].scales();
+        unrolled!(r < R of 16 => {
+            sums[r] = simd.fma(sums[r], simd.mul(T::row(simd, products, r), scales), x[r]);
         });
     }
 }
 
-/// Some blocks whose values were taken apart.
-struct Blocks<'a> {
-    registers: &'a Registers<WholeTiles>,
-    panel: &'a QuantizedPanel<'a>,
-    /// The first of them.
-    start: usize,
-    values: &'a [Tile],
-    x: &'a [ActivationTile],
-}
+impl Multiplied for ActivationTile {
+    type Shapes = WholeTiles;
+    type Values = Tile;
+    /// Two in a pair, and zeros.
+    type Table = [Bf16Pair; LANES];
 
-impl TileBlocks for Blocks<'_> {
     #[inline(always)]
-    fn multiply<const WHICH: usize>(&self, block: usize) {
-        self.registers.multiply::<WHICH>(&self.x[block].parts, &self.values[block]);
+    fn configure(amx: Amx, _rows: usize) -> Registers<WholeTiles> {
+        amx.configure()
     }
 
     #[inline(always)]
-    fn store<const WHICH: usize>(&self, products: &mut Sums) {
-        self.registers.store::<WHICH>(products);
+    fn table(values: &[i8; 16]) -> [Bf16Pair; LANES] {
+        let mut table = [Bf16Pair::zeroed(); LANES];
+        for (pair, values) in table.iter_mut().zip(values.as_chunks().0) {
+            *pair = Bf16Pair::exact(values.map(i32::from));
+        }
+        table
     }
 
     #[inline(always)]
-    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes {
-        simd.load(products)
+    fn in_place<C: Codes>(_codes: &[Group]) -> Option<&[Tile]> {
+        None
     }
 
     #[inline(always)]
-    fn scales(&self, block: usize) -> &[u8; LANES] {
-        &self.panel.block_scales[self.start + block]
-    }
-
-    #[inline(always)]
-    fn scale(&self, block: usize, row: usize) -> f32 {
-        self.x[block].scales[row]
-    }
-}
-
-impl RunOn<Avx512Amx> for MatmulTiles<'_, ByteTile> {
-    #[inline(always)]
-    fn run_on(self, set: Avx512Amx) {
-        let MatmulTiles { w, x, rows, y } = self;
-        let (simd, registers, run) = (set.vnni(), set.amx().configure_for_blocks(), TILE_ROWS);
-        let mut products = Aligned([[[0.0; LANES]; TILE_ROWS]; 2]);
-        let mut spare = [[0.0; LANES]; TILE_ROWS];
-        let panels_of_y = y.as_chunks_mut().0.chunks_mut(BYTE_PANELS * rows);
-        for (first, y) in (0..).step_by(BYTE_PANELS).zip(panels_of_y) {
-            for (i, x) in x.chunks_exact(w.blocks()).enumerate() {
-                for (panel, y) in (first..).zip(y.chunks_exact_mut(rows)) {
-                    let panel = &w.panel(panel);
-                    let blocks = ByteBlocks { registers: &registers, panel, x };
-                    let (mut sums, scales) = ([simd.zero(); TILE_ROWS], simd.load(&panel.row_scales()));
-                    blocks.add_to(simd, &mut sums, x.len(), &mut products);
-                    let end = rows.min((i + 1) * TILE_ROWS);
-                    let (y, rest) = whole(&mut y[i * TILE_ROWS..end], &mut spare);
-                    unrolled!(r < run of 16 => { simd.store(simd.mul(sums[r], scales), &mut y[r]) });
-                    rest.copy_from_slice(&y[..rest.len()]);
+    fn take_apart<C: Codes>(simd: Avx512Vnni, table: &[Bf16Pair; LANES], codes: &[Group], values: &mut Tile) {
+        // Eight inputs, and those that lie 16 places on.
+        let pairs = values.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
+        for (k, pairs) in pairs.iter_mut().enumerate() {
+            let (first, second) = (C::codes(simd, codes, k, 0), C::codes(simd, codes, k + 2, 0));
+            unrolled!(i < 2 => {
+                if C::IN_TABLE {
+                    simd.look_up_pairs(table, [first[i], second[i]], &mut pairs[i]);
+                } else {
+                    simd.store_pairs([simd.minus(first[i], OFFSET), simd.minus(second[i], OFFSET)], &mut pairs[i]);
                 }
-            }
+            });
         }
     }
+
+    #[inline(always)]
+    fn multiply(&self, registers: &Registers<WholeTiles>, which: usize, values: &Tile) {
+        registers.multiply(which, &self.parts, values);
+    }
+
+    #[inline(always)]
+    fn row(simd: Avx512Vnni, products: &Sums, row: usize) -> Lanes {
+        simd.load(&products[row])
+    }
 }
 
-/// All blocks of a panel of `q8`, whose codes are values that tiles multiply as they lie there, with 16 rows of 8 bits.
-struct ByteBlocks<'a> {
-    registers: &'a Registers<HalfTiles>,
-    panel: &'a QuantizedPanel<'a>,
-    x: &'a [ByteTile],
+/// What [`Multiplied`] is for tiles of bytes, so many of whose rows are one of activations.
+macro_rules! multiply_bytes {
+    ($rows:literal) => {
+        type Shapes = HalfTiles;
+        type Values = [Group; GROUPS];
+        type Table = [u8; 16];
+
+        #[inline(always)]
+        fn configure(amx: Amx, rows: usize) -> Registers<HalfTiles> {
+            amx.configure_for_blocks($rows * rows)
+        }
+
+        #[inline(always)]
+        fn table(values: &[i8; 16]) -> [u8; 16] {
+            values.map(i8::cast_unsigned)
+        }
+
+        #[inline(always)]
+        fn in_place<C: Codes>(codes: &[Group]) -> Option<&[[Group; GROUPS]]> {
+            C::ARE_VALUES.then_some(codes.as_chunks().0)
+        }
+
+        #[inline(always)]
+        fn take_apart<C: Codes>(
+            simd: Avx512Vnni,
+            table: &[u8; 16],
+            codes: &[Group],
+            values: &mut [Group; GROUPS],
+        ) {
+            for (k, groups) in values.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let codes = C::codes(simd, codes, k, 0);
+                unrolled!(i < 2 => {
+                    let values = match C::IN_TABLE {
+                        true => simd.look_up(table, codes[i]),
+                        false => simd.minus(codes[i], OFFSET),
+                    };
+                    simd.store_factors(values, &mut groups[i], 0);
+                });
+            }
+        }
+
+        #[inline(always)]
+        fn multiply(&self, registers: &Registers<HalfTiles>, which: usize, values: &[Group; GROUPS]) {
+            registers.multiply(which, &self.bytes, values);
+        }
+    };
 }
 
-impl TileBlocks for ByteBlocks<'_> {
-    #[inline(always)]
-    fn multiply<const WHICH: usize>(&self, block: usize) {
-        self.registers.multiply::<WHICH>(&self.x[block].numbers, &self.panel.codes.as_chunks().0[block]);
-    }
+impl Multiplied for SplitTile {
+    multiply_bytes!(2);
 
     #[inline(always)]
-    fn store<const WHICH: usize>(&self, products: &mut Sums) {
-        self.registers.store::<WHICH>(products);
+    fn row(simd: Avx512Vnni, products: &Sums, row: usize) -> Lanes {
+        let [upper, lower] = [0, 1].map(|half| &products[(2 * row + half) % TILE_ROWS]);
+        simd.halves_as_floats([upper, lower])
     }
+}
+
+impl Multiplied for ByteTile {
+    multiply_bytes!(1);
 
     #[inline(always)]
-    fn floats(simd: Avx512Vnni, products: &[f32; LANES]) -> Lanes {
-        simd.integers_as_floats(products)
-    }
-
-    #[inline(always)]
-    fn scales(&self, block: usize) -> &[u8; LANES] {
-        &self.panel.block_scales[block]
-    }
-
-    #[inline(always)]
-    fn scale(&self, block: usize, row: usize) -> f32 {
-        self.x[block].scales[row]
+    fn row(simd: Avx512Vnni, products: &Sums, row: usize) -> Lanes {
+        simd.integers_as_floats(&products[row])
     }
 }
 
@@ -361,7 +438,10 @@ impl RoundedTileProduct<'_> {
                 let next = self.product.next(2 * pair, start, [2, ROUNDED_DEPTH]);
                 let runs = self.x.chunks(2 * w.blocks());
                 for (i, x) in runs.clone().enumerate() {
-                    self.product.prefetch::<C>(&next, i, runs.len());
+                    for panel in 0..2 {
+                        let codes = self.product.share::<C>(&next, panel, i, runs.len());
+                        codes.iter().for_each(|group| prefetch(group, Cache::Second));
+                    }
                     // An odd last run comes twice, too.
                     let x = [&x[start..][..count], &x[x.len() - w.blocks() + start..][..count]];
                     self.registers.products(x, values, tiles_of(y, rows, i), start > 0, &mut spare);

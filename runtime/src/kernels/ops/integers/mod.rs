@@ -10,7 +10,7 @@ use crate::kernels::quantized::{
     ActivationBits, ActivationBlock, Encoding, GROUPS, Group, Quantized, QuantizedPanel,
 };
 use crate::kernels::simd::{Aligned, Bytes, Integers, Op, unrolled};
-use crate::kernels::tiles::Tile;
+use crate::kernels::tiles::{QuantizedTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
 /// in the first-level cache.
@@ -97,7 +97,7 @@ fn most_in_registers(dtype: Dtype) -> usize {
 /// What [`MatmulQuantized`] computes, of activations in tiles; if these are of 8 bits, with weights of `q8`.
 pub(crate) struct MatmulTiles<'a, T> {
     pub w: Quantized<'a>,
-    /// `[rows/16, rounded up][blocks]`
+    /// `[rows/T::ROWS, rounded up][blocks]`
     pub x: &'a [T],
     pub rows: usize,
     /// `[panels][rows][16]`
@@ -115,17 +115,17 @@ pub(crate) struct MatmulRounded<'a> {
     pub y: &'a mut [f32],
 }
 
-impl<T> MatmulTiles<'_, T> {
+impl<T: QuantizedTile> MatmulTiles<'_, T> {
     pub(in crate::kernels) fn check(&self) {
         check(self.w, self.rows, self.y);
-        check_tiles(self.w, self.rows, self.x.len());
+        check_tiles(self.w, self.rows.div_ceil(T::ROWS), self.x.len());
     }
 }
 
 impl MatmulRounded<'_> {
     pub(in crate::kernels) fn check(&self) {
         check(self.w, self.rows, self.y);
-        check_tiles(self.w, self.rows, self.x.len());
+        check_tiles(self.w, self.rows.div_ceil(TILE_ROWS), self.x.len());
     }
 }
 
@@ -133,8 +133,8 @@ fn check(w: Quantized<'_>, rows: usize, y: &[f32]) {
     assert_eq!(w.count(), y.len() / (rows * LANES), "one panel of weights for each panel of output");
 }
 
-fn check_tiles(w: Quantized<'_>, rows: usize, tiles: usize) {
-    assert_eq!(tiles, w.blocks() * rows.div_ceil(LANES), "a tile for each block of inputs and 16 rows");
+fn check_tiles(w: Quantized<'_>, runs: usize, tiles: usize) {
+    assert_eq!(tiles, w.blocks() * runs, "a tile for each block of inputs and run of rows");
 }
 
 /// How the codes of a block lie.
@@ -144,6 +144,9 @@ pub(in crate::kernels) trait Codes {
 
     /// Whether codes are places in a table.
     const IN_TABLE: bool = false;
+    /// Whether codes are their values.
+    #[allow(dead_code)] // some processors have no set that asks
+    const ARE_VALUES: bool = false;
 
     /// The codes of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. Codes that are no
     /// places in a table come as their values, [`OFFSET`] more where the set multiplies unsigned ones.
@@ -175,6 +178,7 @@ pub(in crate::kernels) struct Q3;
 
 impl Codes for Q8 {
     const BITS: usize = 8;
+    const ARE_VALUES: bool = true;
 
     #[inline(always)]
     fn codes<S: Integers>(simd: S, block: &[Group], k: usize, part: usize) -> [S::Bytes; 2] {
