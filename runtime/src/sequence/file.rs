@@ -16,8 +16,8 @@
 //! | 32 | 32 | the hash in the blob's header: keys and values are of use with that blob only |
 //!
 //! A KV block is 64 positions. A full one lies in the file as it does in memory, so that it can be mapped: a beginning is
-//! then in memory once, however many processes go on from it. Where tokens were forgotten there are more than 256, and where some were rounded there
-//! is one at least.
+//! then in memory once, however many processes go on from it. Where tokens were forgotten there are more than 256, and
+//! where some were rounded there is one at least.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};

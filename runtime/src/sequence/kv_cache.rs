@@ -427,7 +427,7 @@ fn own<T>(block: &mut KvBlock<T>) -> &mut [T] {
     }
 }
 
-/// The ranges, those that follow on one another as one: all of a full KV block without scales.
+/// The ranges, those that follow on one another as one: of a full KV block there is one.
 fn joined(ranges: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let mut joined: Vec<Range<usize>> = Vec::new();
     for range in ranges {
