@@ -437,7 +437,7 @@ pub(crate) struct GenerateArgs {
     /// Check every checksum of the blob first.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Read the blob into memory instead of mapping it, for example on a network mount.
+    /// Read the blob and the prompt cache into memory instead of mapping them, for example on a network mount.
     #[arg(long)]
     pub(crate) no_mmap: bool,
 }

@@ -342,8 +342,8 @@ smolrun_status smolrun_session_truncate(smolrun_session *session, size_t positio
 smolrun_status smolrun_session_save(smolrun_session *session, const char *path);
 
 /* Loads what smolrun_session_save() wrote, with the same blob and the same `kv`. After an error the sequence is
- * empty. Where the model came from smolrun_model_open(), the file is mapped, and what is said there of the blob's file
- * goes for it, too, while the session lives. */
+ * empty. Where the model came from smolrun_model_open(), this file is mapped, too: while the session lives, nobody may
+ * change or truncate it in place. */
 smolrun_status smolrun_session_load(smolrun_session *session, const char *path);
 
 /* Appends tokens and writes their last hidden states, after the final norm, to `states`, [ids_len][hidden_size],

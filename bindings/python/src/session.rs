@@ -184,8 +184,8 @@ impl Session {
         })?)
     }
 
-    /// Become the sequence in a file that save wrote, of the same model. After an error the session is empty. The file is
-    /// mapped, and must not be changed in place, where the blob is.
+    /// Become the sequence in a file that save wrote, of the same model. After an error the session is empty. Where the
+    /// blob is mapped, so is the file: it must not be changed in place while the session lives.
     fn load(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let mut live = self.live.lock(py)?;
         Ok(live.run(py, |live| {

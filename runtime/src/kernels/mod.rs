@@ -61,7 +61,7 @@ use crate::format::Dtype;
 /// Lanes of a panel.
 pub(crate) const LANES: usize = crate::format::PANEL;
 
-/// From how many rows on a set takes tiles: [`SplitTile`]s, and [`ActivationTile`]s; no number has so many where it never does.
+/// From how many rows on a set takes tiles: [`SplitTile`]s, and [`ActivationTile`]s. `usize::MAX` where it has none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FewestTileRows {
     pub split: usize,
@@ -94,6 +94,18 @@ enum Set {
     NeonI8mm(neon::Neon<true, true>),
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     Simd128(simd128::Simd128),
+}
+
+/// Runs an operation that only the sets with tiles have. Elsewhere these are not even types, so no trait can say it.
+macro_rules! run_on_tiles {
+    ($kernels:ident, $op:ident) => {{
+        $op.check();
+        match $kernels.0 {
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Amx(set) => set.run($op),
+            _ => unreachable!("no other set takes tiles"),
+        }
+    }};
 }
 
 impl Kernels {
@@ -346,43 +358,23 @@ impl Kernels {
 
     /// Runs an operation that only the sets with tiles have.
     pub(crate) fn matmul_tiles(self, op: MatmulTiles<'_, ActivationTile>) {
-        op.check();
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.run(op),
-            _ => unreachable!("no other set takes tiles"),
-        }
+        run_on_tiles!(self, op);
     }
 
     /// The same for tiles of a few rows.
     pub(crate) fn matmul_split_tiles(self, op: MatmulTiles<'_, SplitTile>) {
-        op.check();
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.run(op),
-            _ => unreachable!("no other set takes tiles"),
-        }
+        run_on_tiles!(self, op);
     }
 
     /// The same for tiles of 8 bits.
     pub(crate) fn matmul_byte_tiles(self, op: MatmulTiles<'_, ByteTile>) {
-        op.check();
         assert_eq!(op.w.dtype, Dtype::Q8, "tiles of 8 bits are for codes that are values");
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.run(op),
-            _ => unreachable!("no other set takes tiles"),
-        }
+        run_on_tiles!(self, op);
     }
 
     /// The same for [`MatmulRounded`].
     pub(crate) fn matmul_rounded(self, op: MatmulRounded<'_>) {
-        op.check();
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Set::Avx512Amx(set) => set.run(op),
-            _ => unreachable!("no other set takes tiles"),
-        }
+        run_on_tiles!(self, op);
     }
 
     /// Reads all of `data`, whole panels, as fast as memory gives it.

@@ -42,6 +42,8 @@ const VERSION: u32 = 3;
 const HEADER_LEN: usize = 64;
 const SUM_LEN: usize = size_of::<BlockSum>();
 const HASH_LEN: usize = 32;
+/// What the KV blocks begin on a multiple of.
+const ALIGN: usize = 64;
 
 /// Whose sequence it is: what a file has to agree with.
 pub(crate) struct Owner<'a> {
@@ -198,10 +200,10 @@ impl Sequence {
     }
 }
 
-/// Bytes before the KV blocks, with the hash: a multiple of 64.
+/// Bytes before the KV blocks, with the hash.
 fn head_len(tokens: usize, blocks: usize) -> usize {
     let content = HEADER_LEN + tokens * size_of::<u32>() + blocks * SUM_LEN;
-    (content + HASH_LEN).next_multiple_of(HEADER_LEN)
+    (content + HASH_LEN).next_multiple_of(ALIGN)
 }
 
 fn check_tokens(owner: &Owner<'_>, bytes: &[u8]) -> Checked<Vec<u32>> {

@@ -1,4 +1,4 @@
-//! Zeroed memory on a cache-line boundary, allocated without ever aborting the process.
+//! Memory on a cache-line boundary: zeroes, allocated without ever aborting the process, or what a file has.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
@@ -11,9 +11,9 @@ use bytemuck::{AnyBitPattern, Zeroable};
 /// Alignment of every buffer in bytes: one cache line, and the widest vector register.
 const ALIGN: usize = 64;
 
-/// A fixed-size slice of zeroes to begin with, aligned to 64 bytes.
+/// A fixed-size slice, aligned to 64 bytes: of zeroes to begin with, or of what a file has.
 ///
-/// Large ones come from the operating system as untouched pages, so that memory is only spent where it is written.
+/// Large ones of zeroes come from the operating system as untouched pages, so that memory is only spent where it is written.
 pub struct AlignedBuf<T> {
     memory: Memory,
     start: NonNull<T>,

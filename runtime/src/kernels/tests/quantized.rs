@@ -131,6 +131,8 @@ fn products(
 
 fn quantize_tiles<T: QuantizedTile>(set: Kernels, x: &[f32], inputs: usize, rows: usize) -> Vec<T> {
     let mut tiles = vec![T::zeroed(); quantized_tiles::<T>(inputs, rows)];
+    // Rows that there are not stay as they were: NaN here, of which nothing may be seen.
+    bytemuck::cast_slice_mut::<_, u8>(&mut tiles).fill(0xff);
     // In two parts, as two threads do it.
     let half = rows.div_ceil(T::ROWS) / 2;
     let (first, second) = tiles.split_at_mut(half * quantized_tiles::<T>(inputs, 1));

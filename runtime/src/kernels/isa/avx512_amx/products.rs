@@ -1,9 +1,9 @@
 //! The same product on tile registers (AMX): a block's sums for some rows and 16 outputs come out together, as whole numbers.
 //! What is done with these is left to the vector unit, in the order of every set.
 //!
-//! Few rows are multiplied as bytes, which codes are, or soon become: an activation of 12 bits is two, in two rows of a tile.
-//! Many rows are multiplied as bf16, which a code's value is, and which an activation of 12 bits is in two parts. A register
-//! adds up both, which for many rows saves more than such values cost.
+//! Few rows are multiplied as bytes. Codes are bytes, or soon become bytes, and an activation of 12 bits is two of them, in two
+//! rows of a tile. Many rows are multiplied as bf16, which holds a code's value; an activation of 12 bits comes in two parts.
+//! One register adds up both parts, which saves more than it costs to make these values, if rows are many.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::kernels::ops::integers::{
     Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
 use crate::kernels::quantized::{GROUPS, Group, QuantizedPanel};
-use crate::kernels::simd::{Bytes, Cache, Integers, RunOn, Simd, prefetch, unrolled};
+use crate::kernels::simd::{Aligned, Bytes, Cache, Integers, RunOn, Simd, prefetch, unrolled};
 use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, TILE_ROWS, Tile};
 
 /// Panels that are multiplied with 16 rows before the next rows are. What is taken apart of them stays in the first-level
@@ -29,7 +29,7 @@ const PANELS: usize = 4;
 /// Blocks of each whose values are taken apart at a time: 6 KiB as bf16.
 const DEPTH: usize = 6;
 
-/// The same for eight rows: of one panel often all blocks, at most 24 KiB, because what takes time is to read codes.
+/// The same for eight rows: one panel, at most 24 KiB of bytes. Reading codes is what takes time, so they are read in order.
 const SPLIT_PANELS: usize = 1;
 const SPLIT_DEPTH: usize = 48;
 
@@ -38,10 +38,6 @@ const ROUNDED_DEPTH: usize = 12;
 
 /// The sums of one row, or its products.
 type Lanes = <Avx512Vnni as Simd>::Lanes;
-
-/// At the start of a cache line, as rows of tiles should be.
-#[repr(C, align(64))]
-struct Aligned<T>(T);
 
 impl<T: Multiplied> RunOn<Avx512Amx> for MatmulTiles<'_, T> {
     #[inline(always)]
@@ -76,7 +72,8 @@ impl QuantizedProduct<'_, Avx512Vnni> {
         ]
     }
 
-    /// The `index`-th of some shares of a panel's codes: of the `panel`-th of these, if there are as many.
+    /// The `index`-th of some shares of a panel's codes, or of the panel a line, if it has fewer shares: of the `panel`-th of
+    /// these, or of the last one.
     #[inline(always)]
     fn share<C: Codes>(
         &self,
@@ -87,7 +84,7 @@ impl QuantizedProduct<'_, Avx512Vnni> {
     ) -> &[Group] {
         let panel = self.w.panel((panels.start + panel).min(self.w.count() - 1));
         let codes = &panel.codes[blocks.start * C::BITS..blocks.end * C::BITS];
-        codes.chunks(codes.len().div_ceil(shares)).nth(index).unwrap_or(codes)
+        codes.chunks(codes.len().div_ceil(shares)).nth(index).unwrap_or(&codes[..1])
     }
 }
 
@@ -246,8 +243,9 @@ impl<T: Multiplied> Blocks<'_, T> {
         let lines = self.ahead.len().div_ceil(count);
         let read_ahead = |block: usize| {
             let codes = self.ahead.as_ptr().wrapping_add(block * lines);
-            prefetch(codes, Cache::Second);
-            if R < TILE_ROWS {
+            if R == TILE_ROWS {
+                prefetch(codes, Cache::Second);
+            } else {
                 unrolled!(i < lines of 8 => { prefetch(codes.wrapping_add(i), Cache::Second) });
             }
         };
