@@ -1,8 +1,8 @@
 //! Numbers to quantized panels with the least error of a matrix's outputs, on inputs of which the second moments are
 //! known.
 //!
-//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ). Then come a
-//! few sweeps over the codes, each for the least cost, and all scales of a row by least squares.
+//! Scales and codes are found block after block, each column making up for what those before it lost (GPTQ). Then come all
+//! scales of a row by least squares, a few sweeps over the codes, each for the least cost, and the scales once more.
 //!
 //! All is computed for sixteen rows at once, in f32 and f64, in a fixed order, large products by the runtime's exact kernels
 //! and the rest compiled for each instruction set as these are: the bytes do not depend on threads or processors.
@@ -39,7 +39,8 @@ impl Calibrated {
     /// Panels that are best made together, so that the moments are read once for all of them.
     pub const PANELS: usize = 4;
 
-    /// Codes are improved in so many `sweeps`. `None` where the moments are not finite, or all zero: `quantizer` alone is
+    /// Codes are improved in so many `sweeps`, and scales after the last one; where there are several sweeps, scales are
+    /// improved before the first one, too. `None` where the moments are not finite, or all zero: `quantizer` alone is
     /// for those.
     ///
     /// # Panics
@@ -79,6 +80,10 @@ impl Calibrated {
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
         gptq::quantize(codes, curvature, kernels, &mut states);
         descent::gradient(curvature, &mut states);
+        if *sweeps > 1 {
+            scales::fit(curvature, kernels, &mut states);
+            descent::gradient(curvature, &mut states);
+        }
         let losses = match *sweeps {
             0 => scales::losses(curvature, kernels, &mut states),
             _ => {
