@@ -68,7 +68,7 @@ const X86: Processor = Processor {
         // LLVM writes the loop over a block's stored values out, so that the scales count, too.
         kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 3.8),
         kernel(AVX512, F32, "avx512 f32", 1.7),
-        kernel(AVX512, BF16, "avx512 bf16", 1.8),
+        kernel(AVX512, BF16, "avx512 bf16", 1.2),
         kernel(AVX512, F16, "avx512 f16", 1.7),
         kernel(AVX512, I8, "avx512 i8", 1.8),
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.1),

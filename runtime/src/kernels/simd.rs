@@ -259,6 +259,9 @@ macro_rules! unrolled {
     ($i:ident < $count:ident of 16 => $step:block) => {
         $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
+    ($i:ident < $count:ident of 24 => $step:block) => {
+        $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23)
+    };
     (@ $i:ident, $count:expr, $step:block, $($index:literal)*) => {{
         $(if $index < $count {
             let $i: usize = $index;

@@ -9,7 +9,7 @@ use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, un
 const DEPTH: usize = 192;
 /// Register tiles of rows from which on multiplying takes longer than to wait for weights: then the next ones are fetched
 /// meanwhile. With fewer that would be in the way of what is waited for.
-const FEWEST_TILES: usize = 8;
+const FEWEST_TILES: usize = 5;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
@@ -96,7 +96,11 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// Register tiles of at most `R` rows and `P` panels.
     #[inline(always)]
     fn rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
-        if self.rows > R {
+        if R == 12 && E::INPUTS == 2 && self.rows > R && self.rows <= 2 * R {
+            // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
+            // multiplies; f32 is waited for longer than that.
+            self.few_rows::<E, 24, 1>(w, y);
+        } else if self.rows > R {
             self.many_rows::<E, R, P>(w, y);
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
@@ -189,6 +193,23 @@ impl<S: Simd> FloatProduct<'_, S> {
         rows: usize,
         y: &mut [[f32; LANES]],
     ) {
+        if R > 12 {
+            match rows {
+                24 => return self.register_tile::<E, 24, P>(panels, first, y),
+                23 => return self.register_tile::<E, 23, P>(panels, first, y),
+                22 => return self.register_tile::<E, 22, P>(panels, first, y),
+                21 => return self.register_tile::<E, 21, P>(panels, first, y),
+                20 => return self.register_tile::<E, 20, P>(panels, first, y),
+                19 => return self.register_tile::<E, 19, P>(panels, first, y),
+                18 => return self.register_tile::<E, 18, P>(panels, first, y),
+                17 => return self.register_tile::<E, 17, P>(panels, first, y),
+                16 => return self.register_tile::<E, 16, P>(panels, first, y),
+                15 => return self.register_tile::<E, 15, P>(panels, first, y),
+                14 => return self.register_tile::<E, 14, P>(panels, first, y),
+                13 => return self.register_tile::<E, 13, P>(panels, first, y),
+                _ => {}
+            }
+        }
         if R > 6 {
             match rows {
                 12 => return self.register_tile::<E, 12, P>(panels, first, y),
@@ -226,7 +247,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         let (simd, rows) = (self.simd, self.rows);
         let mut sums = [[simd.zero(); P]; R];
         if self.accumulate {
-            unrolled!(p < P of 4 => { unrolled!(r < R of 12 => { sums[r][p] = simd.load(&y[p * rows + first + r]) }) });
+            unrolled!(p < P of 4 => { unrolled!(r < R of 24 => { sums[r][p] = simd.load(&y[p * rows + first + r]) }) });
         }
         let x = &self.x[first..];
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
@@ -248,7 +269,7 @@ impl<S: Simd> FloatProduct<'_, S> {
                 self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
             }
         }
-        unrolled!(p < P of 4 => { unrolled!(r < R of 12 => { simd.store(sums[r][p], &mut y[p * rows + first + r]) }) });
+        unrolled!(p < P of 4 => { unrolled!(r < R of 24 => { simd.store(sums[r][p], &mut y[p * rows + first + r]) }) });
     }
 
     /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
@@ -264,7 +285,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         unrolled!(p < P of 4 => { weights[p] = E::load(self.simd, &panels[p][i]) });
         let inputs = E::INPUTS;
         unrolled!(k < inputs of 2 => {
-            unrolled!(r < R of 12 => {
+            unrolled!(r < R of 24 => {
                 let x = x[r][i * inputs + k];
                 unrolled!(p < P of 4 => { sums[r][p] = self.simd.fma(sums[r][p], weights[p].as_ref()[k], x) });
             });
