@@ -48,8 +48,8 @@ fn at(feature: usize, row: usize, rows: usize) -> usize {
     (feature / LANES * rows + row) * LANES + feature % LANES
 }
 
-/// Around the 16 lanes, the 4 panels and the 6, 8, 12 or 24 rows of a register tile, the 16 inputs of a step and the 256 that many rows
-/// read together.
+/// Around the 16 lanes, the 4 panels and the 6, 8, 12 or 24 rows of a register tile, the 16 inputs of a step and the 256 that
+/// many rows read together.
 const OUTPUTS: [usize; 7] = [1, 15, 16, 17, 64, 80, 113];
 const INPUTS: [usize; 7] = [1, 15, 16, 17, 100, 256, 523];
 const ROWS: [usize; 17] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 23, 24, 25, 67];

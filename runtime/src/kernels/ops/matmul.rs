@@ -43,6 +43,9 @@ impl<E: Element> Op for Matmul<'_, E> {
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
+            // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
+            // multiplies. (Weights of f32 take longer to read than that wait.)
+            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 => product.few_rows::<E, 24, 1>(w, y),
             (_, RegisterTile::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
             (_, RegisterTile::Rows6) => product.rows::<E, 6, 1>(w, y),
             (_, RegisterTile::Rows2) => product.rows::<E, 2, 1>(w, y),
@@ -96,11 +99,7 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// Register tiles of at most `R` rows and `P` panels.
     #[inline(always)]
     fn rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
-        if R == 12 && E::INPUTS == 2 && self.rows > R && self.rows <= 2 * R {
-            // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
-            // multiplies; f32 is waited for longer than that.
-            self.few_rows::<E, 24, 1>(w, y);
-        } else if self.rows > R {
+        if self.rows > R {
             self.many_rows::<E, R, P>(w, y);
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
@@ -193,42 +192,23 @@ impl<S: Simd> FloatProduct<'_, S> {
         rows: usize,
         y: &mut [[f32; LANES]],
     ) {
+        macro_rules! exactly {
+            ($($count:literal)*) => {
+                match rows {
+                    $($count => return self.register_tile::<E, $count, P>(panels, first, y),)*
+                    _ => {}
+                }
+            };
+        }
+        // Only sizes that the tile can have are compiled.
         if R > 12 {
-            match rows {
-                24 => return self.register_tile::<E, 24, P>(panels, first, y),
-                23 => return self.register_tile::<E, 23, P>(panels, first, y),
-                22 => return self.register_tile::<E, 22, P>(panels, first, y),
-                21 => return self.register_tile::<E, 21, P>(panels, first, y),
-                20 => return self.register_tile::<E, 20, P>(panels, first, y),
-                19 => return self.register_tile::<E, 19, P>(panels, first, y),
-                18 => return self.register_tile::<E, 18, P>(panels, first, y),
-                17 => return self.register_tile::<E, 17, P>(panels, first, y),
-                16 => return self.register_tile::<E, 16, P>(panels, first, y),
-                15 => return self.register_tile::<E, 15, P>(panels, first, y),
-                14 => return self.register_tile::<E, 14, P>(panels, first, y),
-                13 => return self.register_tile::<E, 13, P>(panels, first, y),
-                _ => {}
-            }
+            exactly!(13 14 15 16 17 18 19 20 21 22 23 24);
         }
         if R > 6 {
-            match rows {
-                12 => return self.register_tile::<E, 12, P>(panels, first, y),
-                11 => return self.register_tile::<E, 11, P>(panels, first, y),
-                10 => return self.register_tile::<E, 10, P>(panels, first, y),
-                9 => return self.register_tile::<E, 9, P>(panels, first, y),
-                8 => return self.register_tile::<E, 8, P>(panels, first, y),
-                7 => return self.register_tile::<E, 7, P>(panels, first, y),
-                _ => {}
-            }
+            exactly!(7 8 9 10 11 12);
         }
         if R > 2 {
-            match rows {
-                6 => return self.register_tile::<E, 6, P>(panels, first, y),
-                5 => return self.register_tile::<E, 5, P>(panels, first, y),
-                4 => return self.register_tile::<E, 4, P>(panels, first, y),
-                3 => return self.register_tile::<E, 3, P>(panels, first, y),
-                _ => {}
-            }
+            exactly!(3 4 5 6);
         }
         match rows {
             2 => self.register_tile::<E, 2, P>(panels, first, y),
