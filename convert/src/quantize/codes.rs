@@ -1,13 +1,11 @@
 //! What the codes of a quantized dtype stand for, and which of these values is nearest to a number.
 
 use smolrun::format::{BLOCK, Dtype};
-use smolrun::one_by_one;
 
-/// The values of `q3`, unless a matrix has its own: the 8 levels that lose least of a Gaussian (Lloyd and Max), the
-/// largest of them brought to 127.
-pub const GAUSSIAN_8: [i8; 8] = [-127, -79, -45, -14, 14, 45, 79, 127];
+/// The values of `q3`: the 8 levels that lose least of a Gaussian (Lloyd and Max), the largest of them brought to 127.
+const GAUSSIAN_8: [i8; 8] = [-127, -79, -45, -14, 14, 45, 79, 127];
 /// Those of `q4`, 16 of the same kind.
-pub const GAUSSIAN_16: [i8; 16] = [-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127];
+const GAUSSIAN_16: [i8; 16] = [-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127];
 
 /// Added to a number below 2^22 and taken away again, it leaves the nearest whole number, of two the even one.
 const ROUNDING: f32 = 12_582_912.0; // 1.5 * 2^23
@@ -18,32 +16,51 @@ const LANES: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Codes {
     dtype: Dtype,
-    values: Values,
+    /// Those of `q4` and `q3`, in the order of their codes.
+    values: Vec<i8>,
+    nearest: Nearest,
     /// The code of each value, which lies 128 further.
     code_of: [u8; 256],
     /// The largest value there is, either sign, and at least 1.
     largest: f32,
 }
 
+/// How the nearest value is found.
 #[derive(Clone, Debug)]
-enum Values {
+enum Nearest {
     /// All whole numbers from the first to the second.
     Whole(f32, f32),
-    /// In ascending order the first value, then for each step the middle between two values and how far apart they are; and
-    /// all values in the order of their codes.
-    Table { first: i32, steps: Vec<(f32, i32)>, bytes: Vec<i8> },
+    Of16(Steps<7>),
+    Of8(Steps<3>),
+}
+
+/// Values that lie on both sides of zero alike.
+#[derive(Clone, Debug)]
+struct Steps<const N: usize> {
+    /// The least value above zero.
+    first: i32,
+    /// The middle between it and the next one, how far apart these two are, and so on.
+    steps: [(f32, i32); N],
 }
 
 impl Codes {
-    /// The codes of `dtype`, those of `q4` and `q3` with the values of [`GAUSSIAN_16`] and [`GAUSSIAN_8`]; `None` where it
-    /// is not quantized.
+    /// The codes of `dtype`; `None` where it is not quantized.
     pub fn of(dtype: Dtype) -> Option<Codes> {
         match dtype {
             Dtype::Q8 => Some(Codes::whole(dtype, -127, 127, 0)), // -128 would have no counterpart
             Dtype::Q6 => Some(Codes::whole(dtype, -32, 31, 32)),
             Dtype::Q5 => Some(Codes::whole(dtype, -16, 15, 16)),
-            Dtype::Q4 => Some(Codes::q4(GAUSSIAN_16)),
-            Dtype::Q3 => Some(Codes::q3(GAUSSIAN_8)),
+            Dtype::Q4 => {
+                Some(Codes::table(dtype, GAUSSIAN_16.to_vec(), Nearest::Of16(Steps::of(&GAUSSIAN_16))))
+            }
+            Dtype::Q3 => {
+                // The upper four upwards, then the lower four downwards: the codes' lower two bits, which lie by themselves,
+                // then tell how far out a value is, which is seldom far, and a file that is compressed becomes smaller.
+                let mut values = GAUSSIAN_8.to_vec();
+                values.rotate_left(4);
+                values[4..].reverse();
+                Some(Codes::table(dtype, values, Nearest::Of8(Steps::of(&GAUSSIAN_8))))
+            }
             _ => None,
         }
     }
@@ -51,41 +68,17 @@ impl Codes {
     fn whole(dtype: Dtype, low: i8, high: i8, code_of_zero: u8) -> Codes {
         let mut code_of = [0; 256];
         (low..=high).for_each(|value| code_of[place(value)] = code_of_zero.wrapping_add_signed(value));
-        let values = Values::Whole(low.into(), high.into());
-        Codes { dtype, values, code_of, largest: largest(&[low, high]) }
+        let nearest = Nearest::Whole(low.into(), high.into());
+        Codes { dtype, values: Vec::new(), nearest, code_of, largest: largest(&[low, high]) }
     }
 
-    /// The codes of `q4` with these values, which are stored in ascending order.
-    pub fn q4(values: [i8; 16]) -> Codes {
-        Codes::table(Dtype::Q4, values.to_vec())
-    }
-
-    /// The codes of `q3` with these values. They are stored as the upper four upwards, then the lower four downwards: the
-    /// codes' lower two bits, which lie by themselves, then tell how far out a value is, which is seldom far, and a file
-    /// that is compressed becomes smaller.
-    pub fn q3(values: [i8; 8]) -> Codes {
-        Codes::table(Dtype::Q3, values.to_vec())
-    }
-
-    fn table(dtype: Dtype, mut values: Vec<i8>) -> Codes {
-        values.sort_unstable();
-        let mut bytes = values.clone();
-        if dtype == Dtype::Q3 {
-            bytes.rotate_left(4);
-            bytes[4..].reverse();
-        }
+    /// With `values` in the order of their codes.
+    fn table(dtype: Dtype, values: Vec<i8>, nearest: Nearest) -> Codes {
         let mut code_of = [0; 256];
-        for (code, &value) in (0..).zip(&bytes) {
+        for (code, &value) in (0..).zip(&values) {
             code_of[place(value)] = code;
         }
-        let steps = values.array_windows().map(|&[lower, upper]| {
-            let [middle, rise] = [i32::from(lower) + i32::from(upper), i32::from(upper) - i32::from(lower)];
-            (middle as f32 / 2.0, rise)
-        });
-        let steps = steps.collect();
-        let largest = largest(&values);
-        let values = Values::Table { first: values[0].into(), steps, bytes };
-        Codes { dtype, values, code_of, largest }
+        Codes { dtype, nearest, code_of, largest: largest(&values), values }
     }
 
     /// The dtype that has these codes.
@@ -95,10 +88,7 @@ impl Codes {
 
     /// The values that a section begins with, in the order of their codes: none but in `q4` and `q3`.
     pub fn values(&self) -> &[i8] {
-        match &self.values {
-            Values::Whole(..) => &[],
-            Values::Table { bytes, .. } => bytes,
-        }
+        &self.values
     }
 
     /// The largest value there is, either sign, and at least 1.
@@ -125,28 +115,44 @@ impl Codes {
     /// The value nearest to each of some finite numbers.
     #[inline(always)]
     pub(super) fn nearest_in_lanes<const LANES: usize>(&self, numbers: &[f32; LANES]) -> [f32; LANES] {
-        match &self.values {
-            &Values::Whole(low, high) => {
+        match &self.nearest {
+            &Nearest::Whole(low, high) => {
                 let mut nearest = [0.0; LANES];
                 for (nearest, &number) in nearest.iter_mut().zip(numbers) {
                     *nearest = (number.clamp(low, high) + ROUNDING) - ROUNDING;
                 }
                 nearest
             }
-            Values::Table { first, steps, .. } => {
-                let mut nearest = [*first; LANES];
-                for &(middle, rise) in one_by_one(steps) {
-                    for (nearest, &number) in nearest.iter_mut().zip(numbers) {
-                        *nearest += if number > middle { rise } else { 0 };
-                    }
-                }
-                let mut floats = [0.0; LANES];
-                for (float, whole) in floats.iter_mut().zip(nearest) {
-                    *float = whole as f32;
-                }
-                floats
+            Nearest::Of16(steps) => steps.nearest(numbers),
+            Nearest::Of8(steps) => steps.nearest(numbers),
+        }
+    }
+}
+
+impl<const N: usize> Steps<N> {
+    /// Of values in ascending order, two more than twice the steps.
+    fn of(values: &[i8]) -> Steps<N> {
+        let above = values[N + 1..].iter().map(|&value| i32::from(value));
+        let mut pairs = above.clone().zip(above.clone().skip(1));
+        let step = |(lower, upper): (i32, i32)| ((lower + upper) as f32 / 2.0, upper - lower);
+        let steps = std::array::from_fn(|_| pairs.next().map_or((f32::INFINITY, 0), step));
+        Steps { first: values[N + 1].into(), steps }
+    }
+
+    /// The value nearest to each number.
+    #[inline(always)]
+    fn nearest<const LANES: usize>(&self, numbers: &[f32; LANES]) -> [f32; LANES] {
+        let mut sizes = [self.first; LANES];
+        for &(middle, rise) in &self.steps {
+            for (size, number) in sizes.iter_mut().zip(numbers) {
+                *size += if number.abs() > middle { rise } else { 0 };
             }
         }
+        let mut nearest = [0.0; LANES];
+        for ((nearest, size), &number) in nearest.iter_mut().zip(sizes).zip(numbers) {
+            *nearest = (size as f32).copysign(number);
+        }
+        nearest
     }
 }
 
@@ -177,8 +183,7 @@ mod tests {
 
     #[test]
     fn every_number_gets_the_code_of_a_nearest_value() {
-        let odd = Codes::q4([3, -100, 50, 50, 0, 7, 9, -1, -2, 90, 91, 92, 20, 21, 22, 100]);
-        for codes in DTYPES.map(|dtype| Codes::of(dtype).unwrap()).into_iter().chain([odd]) {
+        for codes in DTYPES.map(|dtype| Codes::of(dtype).unwrap()) {
             let all: Vec<i8> = match codes.dtype() {
                 Dtype::Q8 => (-127..=127).collect(),
                 dtype => (0..1 << dtype.code_bits().unwrap()).map(|code| value(&codes, code)).collect(),

@@ -19,7 +19,7 @@ use std::ops::AddAssign;
 use smolrun::format::{BLOCK, PANEL, QuantizedPanels};
 
 pub use self::calibrated::{Calibrated, Moments};
-pub use self::codes::{Codes, GAUSSIAN_8, GAUSSIAN_16};
+pub use self::codes::Codes;
 use self::panel::Panel;
 use self::row::Row;
 

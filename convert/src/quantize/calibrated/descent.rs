@@ -1,6 +1,6 @@
 //! Codes changed one after the other, each to the one that costs least as all others are.
 
-use smolrun::format::{BLOCK, PANEL};
+use smolrun::format::BLOCK;
 use smolrun::{Kernels, PlainOp};
 
 use super::super::codes::Codes;
@@ -10,7 +10,7 @@ use super::state::State;
 
 /// Leaves in `work` the errors' products with the moments: half the gradient of the cost, with the other sign.
 pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
-    states.iter_mut().for_each(|state| state.work.fill([0.0; PANEL]));
+    states.iter_mut().for_each(|state| state.work.fill(Lanes::ZERO));
     for block in 0..curvature.block_order.len() {
         for state in &mut *states {
             let errors = state.errors(block);
@@ -27,7 +27,7 @@ pub(super) fn sweep(codes: &Codes, curvature: &Curvature, kernels: Kernels, stat
             std::array::from_fn(|column| curvature.moments.at(place(row), place(column)))
         });
         for state in &mut *states {
-            let (scale, mut changes) = (state.scale(block), [[0.0; PANEL]; BLOCK]);
+            let (scale, mut changes) = (state.scale(block), [Lanes::ZERO; BLOCK]);
             let Some(gradient) = state.work[block * BLOCK..].first_chunk() else { continue };
             let values = &mut state.values[block];
             kernels.compute(SweepBlock {
@@ -58,6 +58,7 @@ impl PlainOp for SweepBlock<'_> {
     #[inline(always)]
     fn compute(self) {
         let SweepBlock { codes, moments, scale, gradient, values, changes } = self;
+        let inverse = lanes(|lane| 1.0 / scale[lane]);
         for column in 0..BLOCK {
             let own = moments[column][column];
             if own <= 0.0 {
@@ -68,8 +69,9 @@ impl PlainOp for SweepBlock<'_> {
                 gradient = lanes(|lane| gradient[lane] + change[lane] * moment);
             }
             let value = values[column];
-            let wanted = lanes(|lane| value[lane] + gradient[lane] / (own * scale[lane]));
-            let nearest = codes.nearest_in_lanes(&wanted);
+            let step = 1.0 / own;
+            let wanted = lanes(|lane| value[lane] + gradient[lane] * (step * inverse[lane]));
+            let nearest = Lanes(codes.nearest_in_lanes(&wanted));
             changes[column] = lanes(|lane| (value[lane] - nearest[lane]) * scale[lane]);
             values[column] = nearest;
         }

@@ -3,11 +3,12 @@
 //! Nearly all of the work is products of strips by the runtime's exact kernels, and the rest runs in a fixed order: neither
 //! processors nor threads change the numbers.
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::PANEL;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, lanes};
 
 /// Strips that are finished before the others are changed: what is left of these is read once for all of them.
 const STRIPS: usize = 4;
@@ -31,7 +32,7 @@ impl Factor {
         at: impl Fn(usize, usize) -> f32 + Sync,
     ) -> Option<Factor> {
         let strip = |strip: usize| {
-            let row = |row| std::array::from_fn(|lane| at(row, strip * PANEL + lane));
+            let row = |row| lanes(|lane| at(row, strip * PANEL + lane));
             (0..(strip + 1) * PANEL).map(row).collect()
         };
         let mut strips: Vec<Vec<Lanes>> = (0..size / PANEL).into_par_iter().map(strip).collect();
@@ -72,8 +73,7 @@ fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
             return None;
         }
         own[column][column] = pivot;
-        let of_column: Lanes =
-            std::array::from_fn(|row| if row < column { own[row][column] / pivot } else { 0.0 });
+        let of_column = lanes(|row| if row < column { own[row][column] / pivot } else { 0.0 });
         for (row, &number) in of_column.iter().enumerate().take(column) {
             own[row][column] = number;
             for lane in 0..column {
@@ -82,10 +82,9 @@ fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
         }
     }
     // Column by column, what each row's last number leaves of those before it.
-    let columns: [Lanes; PANEL] = std::array::from_fn(|column| {
-        std::array::from_fn(|row| if row < column { own[row][column] } else { 0.0 })
-    });
-    let pivots: Lanes = std::array::from_fn(|column| own[column][column]);
+    let columns: [Lanes; PANEL] =
+        std::array::from_fn(|column| lanes(|row| if row < column { own[row][column] } else { 0.0 }));
+    let pivots = lanes(|column| own[column][column]);
     for row in above {
         for column in (0..PANEL).rev() {
             let number = row[column] / pivots[column];
@@ -102,9 +101,9 @@ fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
 fn take_out(kernels: Kernels, strip: &mut [Lanes], finished: &[Lanes]) {
     let rows = strip.len();
     let own = &finished[rows - PANEL..][..PANEL];
-    let turned: [Lanes; PANEL] = std::array::from_fn(|k| std::array::from_fn(|lane| -own[lane][k]));
-    let others = finished[..rows].as_flattened();
-    kernels.add_product(turned.as_flattened(), PANEL, others, rows, strip.as_flattened_mut());
+    let turned: [Lanes; PANEL] = std::array::from_fn(|k| lanes(|lane| -own[lane][k]));
+    let others = cast_slice(&finished[..rows]);
+    kernels.add_product(cast_slice(&turned), PANEL, others, rows, cast_slice_mut(strip));
 }
 
 #[cfg(test)]
@@ -142,7 +141,12 @@ mod tests {
     fn every_set_finds_the_same_factor() {
         let bits = |kernels| {
             let v = Factor::new(kernels, 144, matrix(144)).unwrap();
-            v.strips.concat().as_flattened().iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+            v.strips
+                .concat()
+                .iter()
+                .flat_map(|lanes| lanes.0)
+                .map(|number| number.to_bits())
+                .collect::<Vec<_>>()
         };
         let all = Kernels::available();
         let expected = bits(all[0]);

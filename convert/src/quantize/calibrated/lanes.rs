@@ -1,11 +1,36 @@
 //! Sixteen rows side by side: one number of each, as in a panel.
 
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::{BLOCK, PANEL};
 
-/// A number of each row.
-pub(super) type Lanes = [f32; PANEL];
+/// A number of each row, in one cache line. What lies in two is slow to read, most of all right after it was written.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Lanes(pub(super) [f32; PANEL]);
+
+impl Lanes {
+    pub(super) const ZERO: Lanes = Lanes([0.0; PANEL]);
+}
+
+impl Deref for Lanes {
+    type Target = [f32; PANEL];
+
+    #[inline(always)]
+    fn deref(&self) -> &[f32; PANEL] {
+        &self.0
+    }
+}
+
+impl DerefMut for Lanes {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [f32; PANEL] {
+        &mut self.0
+    }
+}
 
 /// A number of each row, in f64.
 pub(super) type Doubles = [f64; PANEL];
@@ -13,7 +38,7 @@ pub(super) type Doubles = [f64; PANEL];
 /// What `term` makes of each row.
 #[inline(always)]
 pub(super) fn lanes(term: impl Fn(usize) -> f32) -> Lanes {
-    let mut lanes = [0.0; PANEL];
+    let mut lanes = Lanes::ZERO;
     for (lane, to) in lanes.iter_mut().enumerate() {
         *to = term(lane);
     }
@@ -26,7 +51,7 @@ pub(super) struct Strips {
     /// What multiplies them.
     kernels: Kernels,
     rows: usize,
-    numbers: Vec<[f32; PANEL]>,
+    numbers: Vec<Lanes>,
 }
 
 impl Strips {
@@ -34,8 +59,7 @@ impl Strips {
     pub(super) fn new(kernels: Kernels, size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
         let line = |index: usize| (index % size, index / size * PANEL);
         let lines = (0..size / PANEL * size).into_par_iter().map(line);
-        let numbers =
-            lines.map(|(row, first)| std::array::from_fn(|column| at(row, first + column))).collect();
+        let numbers = lines.map(|(row, first)| lanes(|column| at(row, first + column))).collect();
         Strips { kernels, rows: size, numbers }
     }
 
@@ -49,8 +73,8 @@ impl Strips {
     pub(super) fn add_product(&self, block: usize, from: &[Lanes; BLOCK], first: usize, to: &mut [Lanes]) {
         let strips = &self.numbers[block * BLOCK / PANEL * self.rows..];
         let mut add = |from: &[Lanes], strips: &[Lanes]| {
-            let (from, strips) = (from.as_flattened(), strips.as_flattened());
-            self.kernels.add_product(from, from.len() / PANEL, strips, to.len(), to.as_flattened_mut());
+            let (inputs, rows) = (from.len(), to.len());
+            self.kernels.add_product(cast_slice(from), inputs, cast_slice(strips), rows, cast_slice_mut(to));
         };
         match first {
             0 => add(from, strips), // which follow one another
@@ -71,6 +95,6 @@ impl Strips {
             }
         }
         let strips = &self.numbers[block * BLOCK / PANEL * self.rows..][..BLOCK / PANEL * self.rows];
-        self.kernels.add_columns(from, &columns[..count], strips, to);
+        self.kernels.add_columns(cast_slice(from), &columns[..count], cast_slice(strips), cast_slice_mut(to));
     }
 }

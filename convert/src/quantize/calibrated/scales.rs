@@ -60,7 +60,7 @@ fn systems(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec
         let first = column * BLOCK;
         for (state, system) in states.iter_mut().zip(&mut systems) {
             let products = &mut state.work[first..];
-            products.fill([0.0; PANEL]);
+            products.fill(Lanes::ZERO);
             curvature.moments.add_product(column, &state.values[column], first, products);
             let (values, products) = (&state.values[column..], products.as_chunks().0);
             kernels.compute(SetColumn { a: &mut system.a, column, values, products });

@@ -35,11 +35,11 @@ impl State {
         let places = curvature.places();
         let mut state = State {
             exponents: [None; PANEL],
-            unit: [1.0; PANEL],
-            numbers: vec![[0.0; PANEL]; places],
-            scales: vec![[1.0; PANEL]; places / BLOCK],
-            values: vec![[[0.0; PANEL]; BLOCK]; places / BLOCK],
-            work: vec![[0.0; PANEL]; places],
+            unit: Lanes([1.0; PANEL]),
+            numbers: vec![Lanes::ZERO; places],
+            scales: vec![Lanes([1.0; PANEL]); places / BLOCK],
+            values: vec![[Lanes::ZERO; BLOCK]; places / BLOCK],
+            work: vec![Lanes::ZERO; places],
         };
         for (lane, row) in rows.chunks_exact(columns).enumerate() {
             state.put(lane, codes, curvature, row);

@@ -88,12 +88,10 @@ impl ActivationBlock {
 /// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
 fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
-    let (halves, scale) = whole_numbers(x, bits);
-    let (mut numbers, mut sum) = ([0; BLOCK], 0i32);
+    let (halves, sum, scale) = summed(x, bits);
+    let mut numbers = [0; BLOCK];
     for lane in 0..LANES {
-        let [first, second] = [halves[0][lane], halves[1][lane]];
-        sum = sum.wrapping_add(first.wrapping_add(second));
-        (numbers[lane], numbers[LANES + lane]) = (first as i16, second as i16);
+        (numbers[lane], numbers[LANES + lane]) = (halves[0][lane] as i16, halves[1][lane] as i16);
     }
     (numbers, sum, scale)
 }
@@ -101,19 +99,27 @@ fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f3
 /// Activations of a block as whole numbers of so many bits, and what they are multiples of.
 #[inline(always)]
 fn whole_numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], f32) {
+    let (numbers, _, scale) = summed(x, bits);
+    (numbers, scale)
+}
+
+/// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
+#[inline(always)]
+fn summed(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], i32, f32) {
     let largest = x.as_flattened().iter().fold(0, |largest, &number| largest.max(magnitude(number)));
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
     let scale = if largest.is_finite() { largest / bits.largest() } else { f32::NAN };
-    let mut numbers = [[0; LANES]; 2];
+    let (mut numbers, mut sum) = ([[0; LANES]; 2], 0i32);
     if (SMALLEST..f32::INFINITY).contains(&largest) {
         let factor = bits.largest() / largest;
         for lane in 0..LANES {
             numbers[0][lane] = whole(x[0][lane] * factor);
             numbers[1][lane] = whole(x[1][lane] * factor);
         }
+        sum = numbers.as_flattened().iter().fold(0, |sum, &number| sum.wrapping_add(number));
     }
-    (numbers, scale)
+    (numbers, sum, scale)
 }
 
 /// The bits of a number without its sign: larger numbers have larger ones, NaN the largest.
