@@ -79,7 +79,7 @@ const X86: Processor = Processor {
     ],
     floats: "vfmadd",
     integers: &["vpmaddwd", "vpdpbusd"],
-    lane_by_lane: &["vgather", "vpgather", "vscatter", "vpscatter", "vpextrb", "vpextrw"],
+    lane_by_lane: &["vgather", "vpgather", "vscatter", "vpscatter", "vpextrb", "vpextrw", "vpextrd"],
     spills: |line| {
         line.starts_with("vmov")
             && line
@@ -133,8 +133,9 @@ fn is_vector(operands: &str) -> bool {
     })
 }
 
-/// Of such instructions, what the ends of slices may need. A loop over rows that LLVM makes of one over lanes has 64 and more.
-const MOST_LANE_BY_LANE: usize = 8;
+/// Of such instructions, what sixteen lanes may need that go to sixteen places. A loop over rows that LLVM makes of one over
+/// lanes has 64 and more, and so has a sum of a block's numbers that goes from lane to lane.
+const MOST_LANE_BY_LANE: usize = 32;
 
 /// An innermost loop.
 #[derive(Debug)]

@@ -310,23 +310,6 @@ fn the_loss_is_that_of_a_reader() {
     }
 }
 
-#[test]
-fn a_matrix_of_q4_may_have_values_of_its_own() {
-    let values = [90, -3, 5, 8, -90, 17, 23, -31, -12, 60, -60, 44, 0, 1, -1, -45];
-    let matrix = Matrix::with(Codes::q4(values), gaussian(17, 50, 0.1, 17), None);
-    let mut ascending = values;
-    ascending.sort();
-    assert_eq!(matrix.section().values(), ascending);
-    assert_nearest(&matrix);
-    // Codes without any value but zero, or with a single one, are of no use, but do no harm.
-    for values in [[0; 16], [1; 16], [-128; 16]] {
-        let (_, rows): (Vec<_>, Vec<_>) = hard_rows().into_iter().unzip();
-        let matrix = Matrix::with(Codes::q4(values), rows, None);
-        assert!((0..matrix.rows.len()).all(|row| (0..70).all(|c| matrix.element(row, c).is_finite())));
-        assert!(matrix.loss.differences.is_finite());
-    }
-}
-
 /// The bytes are these on every machine; whoever changes how scales are found changes them knowingly.
 #[test]
 fn the_bytes_are_always_the_same() {
@@ -336,5 +319,5 @@ fn the_bytes_are_always_the_same() {
         let matrix = Matrix::with(Codes::of(dtype).unwrap(), rows, Some(&importance));
         Sha256::digest(&matrix.bytes)[..4].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     });
-    assert_eq!(hashes, ["61ac51d7", "f6c8750f", "d9ad55fe", "9fff9978", "e50a79cd"]);
+    assert_eq!(hashes, ["61ac51d7", "f6c8750f", "d9ad55fe", "5b81612b", "f997e156"]);
 }
