@@ -18,7 +18,7 @@ IDS = [i * 2_654_435_761 % 2**32 % 4096 for i in range(300)]
 # `cargo run --release --example hash_logits -- BLOB 1 300` of a blob of models/tales-4m in f32, and in q4.
 LIBRARY = {
     "f32": "2fb006646806f38654f7c1a3dd8cfead081d39871cd193914ddd1bcd33e59d32",
-    "q4": "efab54e4487c0ce2d7813f61ef7e1560ee20402ec79904fdf78212aa37ae8541",
+    "q4": "0f3f63724b6ea59c3410e915083e64175e57c3db409f45978f5c699829838c41",
 }
 
 

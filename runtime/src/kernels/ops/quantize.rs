@@ -87,25 +87,7 @@ impl ActivationBlock {
 
 /// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
 #[inline(always)]
-fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
-    let (halves, sum, scale) = summed(x, bits);
-    let mut numbers = [0; BLOCK];
-    for lane in 0..LANES {
-        (numbers[lane], numbers[LANES + lane]) = (halves[0][lane] as i16, halves[1][lane] as i16);
-    }
-    (numbers, sum, scale)
-}
-
-/// Activations of a block as whole numbers of so many bits, and what they are multiples of.
-#[inline(always)]
-fn whole_numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], f32) {
-    let (numbers, _, scale) = summed(x, bits);
-    (numbers, scale)
-}
-
-/// Activations of a block as whole numbers of so many bits, what these add up to, and what they are multiples of.
-#[inline(always)]
-fn summed(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], i32, f32) {
+fn whole_numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], i32, f32) {
     let largest = x.as_flattened().iter().fold(0, |largest, &number| largest.max(magnitude(number)));
     let largest = f32::from_bits(largest);
     // What is not finite makes all that it is multiplied with NaN.
@@ -117,7 +99,19 @@ fn summed(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([[i32; LANES]; 2], i32
             numbers[0][lane] = whole(x[0][lane] * factor);
             numbers[1][lane] = whole(x[1][lane] * factor);
         }
+        // Outside of this branch, the compiler would add them up one by one.
         sum = numbers.as_flattened().iter().fold(0, |sum, &number| sum.wrapping_add(number));
+    }
+    (numbers, sum, scale)
+}
+
+/// The same of 16 bits each.
+#[inline(always)]
+fn numbers(x: [[f32; LANES]; 2], bits: ActivationBits) -> ([i16; BLOCK], i32, f32) {
+    let (halves, sum, scale) = whole_numbers(x, bits);
+    let mut numbers = [0; BLOCK];
+    for lane in 0..LANES {
+        (numbers[lane], numbers[LANES + lane]) = (halves[0][lane] as i16, halves[1][lane] as i16);
     }
     (numbers, sum, scale)
 }
@@ -153,7 +147,7 @@ impl QuantizedTile for ActivationTile {
 
     #[inline(always)]
     fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
-        let ([first, second], scale) = whole_numbers(x, ActivationBits::Twelve);
+        let ([first, second], _, scale) = whole_numbers(x, ActivationBits::Twelve);
         for lane in 0..LANES {
             let multiples = [first[lane], second[lane]].map(|number| (number + 64) & !127);
             let rest = [first[lane] - multiples[0], second[lane] - multiples[1]];
@@ -174,7 +168,7 @@ impl QuantizedTile for SplitTile {
 
     #[inline(always)]
     fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
-        let (numbers, scale) = whole_numbers(x, ActivationBits::Twelve);
+        let (numbers, _, scale) = whole_numbers(x, ActivationBits::Twelve);
         let [upper, lower] = &mut self.bytes.as_chunks_mut().0[row];
         for ((upper, lower), &number) in upper.iter_mut().zip(lower).zip(numbers.as_flattened()) {
             let multiple = (number + 64) >> 7;
@@ -194,7 +188,7 @@ impl QuantizedTile for ByteTile {
 
     #[inline(always)]
     fn set(&mut self, row: usize, x: [[f32; LANES]; 2]) {
-        let (numbers, scale) = whole_numbers(x, ActivationBits::Eight);
+        let (numbers, _, scale) = whole_numbers(x, ActivationBits::Eight);
         for (to, &number) in self.bytes[row].iter_mut().zip(numbers.as_flattened()) {
             *to = number as i8;
         }
