@@ -11,7 +11,7 @@ use super::state::State;
 /// Where a block's largest number may go, as parts of the largest value.
 const FRACTIONS: [[f32; SCALES]; 6] =
     [[0.66, 0.70], [0.74, 0.78], [0.82, 0.86], [0.90, 0.94], [0.98, 1.02], [1.06, 1.10]];
-/// Scales that are tried side by side: while a column's sums with one wait for their last product, there are the other's.
+/// Scales tried side by side: each sum is a chain of additions, and the processor can work on two chains at once.
 const SCALES: usize = 2;
 
 /// Gives all blocks of some panels scales and values.
@@ -113,7 +113,7 @@ impl Rounding<'_> {
     }
 
     /// Rounds the block with each of some scales. Returns what that costs.
-    // Each step is a loop over the scales of its own, and ends in whole lanes: only so does the compiler keep these in
+    // Each step is a loop of its own over the scales, and writes whole lanes: only then does the compiler keep them in
     // registers.
     #[inline(always)]
     fn round<const N: usize>(&self, scales: &[Lanes; N], rounded: &mut Rounded<N>) -> [Lanes; N] {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::{BLOCK, PANEL};
 
-/// A number of each row, in one cache line. What lies in two is slow to read, most of all right after it was written.
+/// A number of each row, in one cache line: those that lie in two take longer to read.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Lanes(pub(super) [f32; PANEL]);
