@@ -6,7 +6,7 @@
 use smol_tests::common::{REAL, TALES, TempDir, blob_of, run, scattered_tokens};
 use smolrun::eval::PerplexityOptions;
 use smolrun::format::Dtype;
-use smolrun::{Error, Fast, Kernels, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{Error, Fast, Kernels, KvDtype, Model, Session, SessionOptions, SpecialTokens};
 
 /// Three pieces of the fewest tokens that are rounded.
 const TOKENS: usize = 96;
@@ -135,6 +135,27 @@ fn with_quantized_weights_they_are_near_and_those_of_int8_are_the_same_on_every_
             let few = &tokens[..31];
             let exact = logits(&model, SessionOptions::default(), few, 31);
             assert!(logits(&model, options, few, 31) == exact, "fewer than 32 are exact");
+        }
+    }
+}
+
+#[test]
+fn rounded_attention_depends_on_no_split_however_keys_and_values_are_kept() {
+    let model = tales(Dtype::Q8);
+    let tokens = tokens(&model);
+    for (unit, options) in fast_sets(&model) {
+        for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8] {
+            let options = options.clone().kv_dtype(kv);
+            let exact = logits(&model, options.clone().fast(false), &tokens, TOKENS);
+            let fast = logits(&model, options.clone().threads(1), &tokens, TOKENS);
+            let most = most_difference(&exact, &fast);
+            assert!(most > 0.0 && most < 0.2, "{unit}, {kv:?}: logits differ by {most}");
+            for (threads, split) in [(1, 48), (2, 32), (3, 40)] {
+                let tokens = &tokens[..TOKENS / split * split];
+                let [found, expected] = [split, tokens.len()]
+                    .map(|split| logits(&model, options.clone().threads(threads), tokens, split));
+                assert!(found == expected, "{unit}, {kv:?}, {threads} threads, {split} at a time");
+            }
         }
     }
 }

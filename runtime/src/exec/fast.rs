@@ -1,5 +1,5 @@
 //! What a fast session gives up exact bits for: prompts with activations rounded to bf16, and quantized weights with them, or
-//! to 8 bits.
+//! to 8 bits, and the attention of quantized blobs in 8 bits.
 
 use std::fmt;
 
@@ -87,6 +87,11 @@ impl Rounding {
     /// Whether activations for quantized weights get 8 bits.
     pub(crate) fn is_to_8_bits(&self) -> bool {
         matches!(self.quantized, Some(FastUnit::Int8))
+    }
+
+    /// Whether keys and values are multiplied in 8 bits, which is faster wherever quantized weights have a unit.
+    pub(crate) fn rounds_attention(&self) -> bool {
+        self.quantized.is_some()
     }
 
     /// What multiplies such weights with activations that are rounded for it, if anything does.

@@ -5,9 +5,10 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::Zeroable;
 
+use super::input::RoundedInputs;
 use crate::error::{Error, Result};
 use crate::format::Config;
-use crate::kernels::LANES;
+use crate::kernels::{LANES, Line};
 use crate::storage::AlignedBuf;
 
 /// Activations, `[features/16][rows][16]` each, features padded to whole panels.
@@ -26,6 +27,10 @@ pub(crate) struct Scratch {
     pub scores: Buffer,
     /// Values weighted by the probabilities, `[kv head][query tile][head_dim/16][heads_per_kv][its tokens][16]`.
     pub mixed: Buffer,
+    /// Keys rounded to 8 bits, `[kv head][positions/16, rounded up]` panels, in cache lines.
+    pub rounded_keys: Buffer<Line>,
+    /// The same of values, `[kv head]`: panels of its features, and the positions' scales.
+    pub rounded_values: Buffer<Line>,
     /// The same by token: `attention_width`.
     pub attention: Buffer,
     /// `intermediate_size`
@@ -53,6 +58,10 @@ pub(crate) struct Worker {
     pub queries: Buffer,
     /// Its scores, then probabilities, `[positions/16][heads_per_kv][tokens][16]`.
     pub scores: Buffer,
+    /// Keys or values of a head as numbers, before they are rounded.
+    pub numbers: Buffer,
+    /// Queries or probabilities, rounded.
+    pub rounded: RoundedInputs,
 }
 
 impl Scratch {

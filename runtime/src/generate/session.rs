@@ -46,8 +46,9 @@ pub struct SessionOptions {
     /// Where the layers run over 32 tokens or more at once, the inputs of a bf16 matrix are rounded to 8 significant
     /// bits. Each output then moves by at most (2^-8 + inputs · 2^-22) times the sum of its products' magnitudes. With
     /// AMX, quantized matrices are rounded so, too, and the bound is twice that. With the others, their inputs are
-    /// rounded to 8 bits instead of 12: by at most 1/254 of the largest of 32. Everything else stays exact: attention,
-    /// logits, and the layers over fewer tokens, and so generation.
+    /// rounded to 8 bits instead of 12: by at most 1/254 of the largest of 32. In the attention of quantized blobs,
+    /// queries, keys and probabilities are rounded likewise, and values by 1/254 of the largest of their position.
+    /// Everything else stays exact: logits, and the layers over fewer tokens, and so generation.
     ///
     /// The result is the same for any number of threads. It depends on the unit and on how a prompt is split, because a
     /// piece of fewer than 32 tokens is not rounded. Such a piece may be left over by a prompt's passes of 256.

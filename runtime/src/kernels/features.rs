@@ -24,7 +24,7 @@ pub struct Features {
 /// 64 bytes of a panel, at the start of a cache line: tiles are read fastest from there.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line(Group);
+pub(crate) struct Line(Group);
 
 /// What the set multiplies panels with.
 #[derive(Debug)]
@@ -66,6 +66,17 @@ impl Kernels {
             false => Rows::Blocks(rows),
         };
         Features { tokens, features, panels, rows }
+    }
+
+    /// Rounds numbers, `[panels][inputs][16]`, to panels of `q8`: the same on every set.
+    pub(crate) fn round_panels(
+        self,
+        numbers: &[f32],
+        layout: QuantizedPanels,
+        inputs: usize,
+        panels: &mut [u8],
+    ) {
+        self.run(RoundFeatures { activations: numbers, tokens: inputs, layout, panels, rows: &mut [] });
     }
 
     /// What some panels of 16 features give with all of `others`, summed up over the tokens: `sums[panel][other][16]`, which

@@ -34,6 +34,7 @@ mod tiles;
 
 pub(crate) use self::bf16_unit::{Bf16Unit, FastUnit};
 pub use self::features::Features;
+pub(crate) use self::features::Line;
 pub(crate) use self::half::F16;
 #[cfg(target_arch = "aarch64")]
 use self::isa::neon;
@@ -45,9 +46,9 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 pub(crate) use self::ops::math::sin_cos;
 pub(crate) use self::ops::{
     Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
-    QuantizeTiles, RoundFeatures, RoundToBf16, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues, ScaleLanes, ScaleRows, SiluMul, Softmax,
 };
-use self::ops::{Matmul, MultiplyAdds, Read};
+use self::ops::{Matmul, MultiplyAdds, Read, Widen};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
 use self::simd::{Cache, Op, RunOn, prefetch};
@@ -279,6 +280,16 @@ impl Kernels {
             Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
             Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
+        }
+    }
+
+    /// The numbers of keys or values, `[panels][inputs][16]`.
+    pub(crate) fn widen(self, w: Panels<'_>, to: &mut [f32]) {
+        match w.data {
+            Elements::F32(w) => self.run(Widen { w, to }),
+            Elements::F16(w) => self.run(Widen { w, to }),
+            Elements::I8(w) => self.run(Widen { w, to }),
+            Elements::Bf16(_) | Elements::Quantized(_) => unreachable!("keys and values are not kept so"),
         }
     }
 

@@ -88,6 +88,12 @@ impl<'a> Quantized<'a> {
         Quantized { panels: &self.panels[first * len..][..count * len], ..self }
     }
 
+    /// The same panels without the blocks that only inputs from `inputs` on lie in.
+    pub(crate) fn first_inputs(self, inputs: usize) -> Quantized<'a> {
+        let blocks = inputs.div_ceil(BLOCK).min(self.lens.blocks);
+        Quantized { lens: QuantizedPanels { blocks, ..self.lens }, ..self }
+    }
+
     /// Blocks in a row.
     pub(crate) fn blocks(self) -> usize {
         self.lens.blocks

@@ -221,7 +221,8 @@ impl Engine {
             let first = entry.sequence.position();
             first..first + entry.tokens.len()
         };
-        self.rope.set(self.model.rope_inv_freq(), batch.iter().flat_map(positions));
+        let positions = batch.iter().flat_map(positions);
+        self.rope.set(self.exec.kernels, self.model.rope_inv_freq(), positions);
         Ok(rows)
     }
 
@@ -294,7 +295,7 @@ impl Engine {
         let config = model.config();
         s.resize(config, rows)?;
         exec.resize(config, rows)?;
-        tiles.set(config, batch, s)?;
+        tiles.set(config, exec, batch, s)?;
         let asking = batch.iter().filter(|entry| entry.wants_logits).count();
         self.reserve_logits(asking)?;
         Ok(())
@@ -312,7 +313,8 @@ impl Engine {
     fn slide(&mut self, batch: &mut [Rows<'_>]) {
         let layers = &self.model.layout().weights.layers;
         for entry in batch.iter_mut().filter(|entry| entry.sequence.must_slide()) {
-            self.rope.set(self.model.rope_inv_freq(), [Overflow::STEP].into_iter());
+            let step = [Overflow::STEP].into_iter();
+            self.rope.set(self.exec.kernels, self.model.rope_inv_freq(), step);
             let turns = |layer: usize| !layers[layer].flags.no_rope;
             entry.sequence.slide(&mut self.exec, self.rope.first(), turns);
         }

@@ -15,16 +15,16 @@ impl Rope {
     /// Computes the angles of these positions, one for each row.
     ///
     /// The angle is the f32 product of position and inverse frequency, as Hugging Face computes it.
-    pub(super) fn set(&mut self, inv_freq: &[f32], positions: impl Iterator<Item = usize>) {
+    pub(super) fn set(&mut self, kernels: Kernels, inv_freq: &[f32], positions: impl Iterator<Item = usize>) {
         self.half = inv_freq.len();
         self.cos.clear();
         self.sin.clear();
         for position in positions {
-            for inv_freq in inv_freq {
-                let (sin, cos) = sin_cos(position as f32 * inv_freq);
-                self.cos.push(cos);
-                self.sin.push(sin);
-            }
+            let start = self.cos.len();
+            self.cos.resize(start + self.half, 0.0);
+            self.sin.resize(start + self.half, 0.0);
+            let (cos, sin) = (&mut self.cos[start..], &mut self.sin[start..]);
+            kernels.run(Angles { position: position as f32, inv_freq, cos, sin });
         }
     }
 
@@ -37,6 +37,26 @@ impl Rope {
     pub(super) fn rotate(&self, kernels: Kernels, head: &mut [f32], rows: usize) {
         let Rope { cos, sin, half } = self;
         kernels.run(Rotate { head, rows, cos, sin, half: *half });
+    }
+}
+
+/// The cosines and sines of one position.
+struct Angles<'a> {
+    position: f32,
+    inv_freq: &'a [f32],
+    /// As many.
+    cos: &'a mut [f32],
+    /// As many.
+    sin: &'a mut [f32],
+}
+
+impl PlainOp for Angles<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let Angles { position, inv_freq, cos, sin } = self;
+        for ((inv_freq, cos), sin) in inv_freq.iter().zip(cos).zip(sin) {
+            (*sin, *cos) = sin_cos(position * inv_freq);
+        }
     }
 }
 

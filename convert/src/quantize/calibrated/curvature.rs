@@ -48,9 +48,7 @@ impl Curvature {
             if row.max(column) < columns { numbers[row * columns + column] } else { 0.0 }
         });
         drop(numbers); // what comes now is as large
-        let factor = Factor::new(kernels, size, |place, other| {
-            moments.at(place, other) + if place == other { damping } else { 0.0 }
-        })?;
+        let factor = Factor::new(&moments, damping)?;
         let carried = |place: usize, earlier: usize| match place > earlier {
             true => factor.at(earlier, place) / factor.at(place, place),
             false => 0.0,

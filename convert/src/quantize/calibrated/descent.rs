@@ -22,10 +22,7 @@ pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
 /// One sweep over all columns, `work` being the gradient, which is kept so.
 pub(super) fn sweep(codes: &Codes, curvature: &Curvature, kernels: Kernels, states: &mut [State]) {
     for block in 0..curvature.block_order.len() {
-        let place = |row: usize| block * BLOCK + row;
-        let moments: [[f32; BLOCK]; BLOCK] = std::array::from_fn(|row| {
-            std::array::from_fn(|column| curvature.moments.at(place(row), place(column)))
-        });
+        let moments = curvature.moments.diagonal_block(block);
         for state in &mut *states {
             let (scale, mut changes) = (state.scale(block), [Lanes::ZERO; BLOCK]);
             let Some(gradient) = state.work[block * BLOCK..].first_chunk() else { continue };

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::PANEL;
 
-use super::lanes::{Lanes, lanes};
+use super::lanes::{Lanes, Strips, lanes};
 
 /// Strips that are finished before the others are changed: what is left of these is read once for all of them.
 const STRIPS: usize = 4;
@@ -24,19 +24,18 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// Of a matrix of `size` columns, a multiple of 16, that has `at(row, column)` in its upper triangle. A matrix that is not
+    /// Of a matrix, of which only the upper triangle is read, with `damping` added to its diagonal. A matrix that is not
     /// quite positive definite is taken for one that is. `None` where numbers are not finite.
-    pub(super) fn new(
-        kernels: Kernels,
-        size: usize,
-        at: impl Fn(usize, usize) -> f32 + Sync,
-    ) -> Option<Factor> {
+    pub(super) fn new(matrix: &Strips, damping: f32) -> Option<Factor> {
+        let kernels = matrix.kernels();
         let strip = |strip: usize| {
-            let row = |row| lanes(|lane| at(row, strip * PANEL + lane));
-            (0..(strip + 1) * PANEL).map(row).collect()
+            let mut rows = matrix.strip(strip)[..(strip + 1) * PANEL].to_vec();
+            (0..PANEL).for_each(|column| rows[strip * PANEL + column][column] += damping);
+            rows
         };
-        let mut strips: Vec<Vec<Lanes>> = (0..size / PANEL).into_par_iter().map(strip).collect();
-        let diagonal: Vec<f32> = (0..size).map(|place| at(place, place)).collect();
+        let mut strips: Vec<Vec<Lanes>> = (0..matrix.size() / PANEL).into_par_iter().map(strip).collect();
+        let of_diagonal = |place: usize| strips[place / PANEL][place][place % PANEL];
+        let diagonal: Vec<f32> = (0..matrix.size()).map(of_diagonal).collect();
         let mut rest = strips.as_mut_slice();
         while !rest.is_empty() {
             let (earlier, now) = rest.split_at_mut(rest.len().saturating_sub(STRIPS));
@@ -119,12 +118,16 @@ mod tests {
         }
     }
 
+    fn factor(kernels: Kernels, size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Option<Factor> {
+        Factor::new(&Strips::new(kernels, size, at), 0.0)
+    }
+
     #[test]
     fn the_factor_times_itself_is_the_matrix() {
         for kernels in Kernels::available() {
             for size in [16, 32, 80, 144] {
                 let h = matrix(size);
-                let v = Factor::new(kernels, size, &h).unwrap();
+                let v = factor(kernels, size, &h).unwrap();
                 for row in 0..size {
                     assert!(v.at(row, row) > 0.0);
                     for column in row..size {
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn every_set_finds_the_same_factor() {
         let bits = |kernels| {
-            let v = Factor::new(kernels, 144, matrix(144)).unwrap();
+            let v = factor(kernels, 144, matrix(144)).unwrap();
             v.strips
                 .concat()
                 .iter()
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_nearly_singular_has_a_factor() {
         let kernels = Kernels::detect();
-        let v = Factor::new(kernels, 32, |row, column| (row.max(column) < 20).into()).unwrap();
+        let v = factor(kernels, 32, |row, column| (row.max(column) < 20).into()).unwrap();
         for row in 0..32 {
             assert!(
                 (0.0..=1.0).contains(&v.at(row, row)) && v.at(row, row) > 0.0,
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_not_finite_has_none() {
         for number in [f32::NAN, f32::INFINITY] {
-            assert!(Factor::new(Kernels::detect(), 16, |_, _| number).is_none());
+            assert!(factor(Kernels::detect(), 16, |_, _| number).is_none());
         }
     }
 }

@@ -21,9 +21,7 @@ pub(super) fn quantize(codes: &Codes, curvature: &Curvature, kernels: Kernels, s
     }
     for block in 0..curvature.block_order.len() {
         let first = block * BLOCK;
-        let carry = std::array::from_fn(|row| {
-            std::array::from_fn(|column| curvature.carry.at(first + row, first + column))
-        });
+        let carry = curvature.carry.diagonal_block(block);
         let Some(costs) = curvature.costs[first..].first_chunk() else { continue };
         for state in &mut *states {
             let (done, later) = state.work.split_at_mut(first + BLOCK);

@@ -57,15 +57,46 @@ pub(super) struct Strips {
 impl Strips {
     /// Of so many rows and columns, a multiple of 16.
     pub(super) fn new(kernels: Kernels, size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
-        let line = |index: usize| (index % size, index / size * PANEL);
-        let lines = (0..size / PANEL * size).into_par_iter().map(line);
-        let numbers = lines.map(|(row, first)| lanes(|column| at(row, first + column))).collect();
+        /// Strips that are filled together, a few rows at a time: what `at` reads for one is in the cache for the next.
+        const TOGETHER: usize = 8;
+        let mut numbers = vec![Lanes::ZERO; size / PANEL * size];
+        numbers.par_chunks_mut(TOGETHER * size).enumerate().for_each(|(run, strips)| {
+            for rows in (0..size).step_by(BLOCK) {
+                for (strip, lines) in (run * TOGETHER..).zip(strips.chunks_exact_mut(size)) {
+                    for (row, line) in (rows..).zip(lines[rows..].iter_mut().take(BLOCK)) {
+                        *line = lanes(|column| at(row, strip * PANEL + column));
+                    }
+                }
+            }
+        });
         Strips { kernels, rows: size, numbers }
     }
 
-    /// What is at a row and column.
-    pub(super) fn at(&self, row: usize, column: usize) -> f32 {
-        self.numbers[column / PANEL * self.rows + row][column % PANEL]
+    /// How many rows and columns.
+    pub(super) fn size(&self) -> usize {
+        self.rows
+    }
+
+    /// What multiplies it.
+    pub(super) fn kernels(&self) -> Kernels {
+        self.kernels
+    }
+
+    /// All rows of 16 columns.
+    pub(super) fn strip(&self, strip: usize) -> &[Lanes] {
+        &self.numbers[strip * self.rows..][..self.rows]
+    }
+
+    /// The columns of a block in its own rows.
+    pub(super) fn diagonal_block(&self, block: usize) -> [[f32; BLOCK]; BLOCK] {
+        let mut numbers = [[0.0; BLOCK]; BLOCK];
+        for part in 0..BLOCK / PANEL {
+            let lines = &self.strip(block * BLOCK / PANEL + part)[block * BLOCK..];
+            for (row, line) in numbers.iter_mut().zip(lines) {
+                row[part * PANEL..][..PANEL].copy_from_slice(&**line);
+            }
+        }
+        numbers
     }
 
     /// `to[k] += sum over the columns j of block of from[j] * strips[k][j]`, for the rows k from `first` on; fused, in the

@@ -1,5 +1,7 @@
 //! Sums of `x transpose(x)` over the inputs of a matrix.
 
+use std::cmp::Ordering;
+
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Features, Kernels, PlainOp};
@@ -88,9 +90,19 @@ impl Sums {
     pub(super) fn times(&self, factor: f64) -> Vec<f32> {
         let size = self.features;
         let mut numbers = vec![0.0; size * size];
-        numbers.par_chunks_exact_mut(size).enumerate().for_each(|(row, numbers)| {
-            for (column, number) in numbers.iter_mut().enumerate() {
-                *number = (f64::from(self.at(row, column)) * factor) as f32;
+        numbers.par_chunks_mut(PANEL * size).enumerate().for_each(|(panel, rows)| {
+            for other in 0..size.div_ceil(PANEL) {
+                let tile = self.tile(panel.min(other), panel.max(other));
+                for (row, numbers) in rows.chunks_exact_mut(size).enumerate() {
+                    for (column, number) in numbers[other * PANEL..].iter_mut().take(PANEL).enumerate() {
+                        let sum = match panel.cmp(&other) {
+                            Ordering::Greater => tile[row][column],
+                            Ordering::Less => tile[column][row],
+                            Ordering::Equal => tile[row.max(column)][row.min(column)],
+                        };
+                        *number = (f64::from(sum) * factor) as f32;
+                    }
+                }
             }
         });
         numbers
@@ -98,10 +110,15 @@ impl Sums {
 
     fn at(&self, row: usize, column: usize) -> f32 {
         let (one, other) = (row.min(column), row.max(column));
-        let (panel, first) = (one / PANEL, one / PANEL / PANELS * PANELS);
+        self.tile(one / PANEL, other / PANEL)[other % PANEL][one % PANEL]
+    }
+
+    /// What is kept of the features of `panel` with those of `other`, which is no earlier one: `[other's][panel's]`.
+    fn tile(&self, panel: usize, other: usize) -> &[[f32; PANEL]] {
+        let first = panel / PANELS * PANELS;
         let panels = PANELS.min(self.features.div_ceil(PANEL) - first);
-        let line = (other / CHUNK - chunk(first)) * panels + panel - first;
-        self.groups[first / PANELS][line * CHUNK + other % CHUNK][one % PANEL]
+        let line = (chunk(other) - chunk(first)) * panels + panel - first;
+        &self.groups[first / PANELS][line * CHUNK + other % PANELS_OF_CHUNK * PANEL..][..PANEL]
     }
 }
 

@@ -5,7 +5,7 @@ use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
 use crate::kernels::ops::{
     AddColumns, Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes,
-    ScaleRows,
+    ScaleRows, Widen,
 };
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
@@ -68,6 +68,16 @@ impl RunOn<Scalar> for ScaleRows<'_> {
                 let weight = weight.get(i / rows * LANES + lane).unwrap_or(&0.0);
                 y[lane] = x[i][lane] * scales[i % rows] * weight;
             }
+        }
+    }
+}
+
+impl<E: Element> RunOn<Scalar> for Widen<'_, E> {
+    fn run_on(self, _: Scalar) {
+        for (i, to) in self.to.iter_mut().enumerate() {
+            let (input, lane) = (i / LANES, i % LANES);
+            let weight = self.w[input / E::INPUTS * LANES + lane].widen();
+            *to = weight.as_ref()[input % E::INPUTS];
         }
     }
 }

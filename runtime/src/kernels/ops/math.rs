@@ -266,6 +266,7 @@ fn mask(scores: &mut [Lanes], rows: usize, row: usize, seen: Range<usize>) {
 ///
 /// Reduced in f64 to |r| ≤ π/4 by subtracting a multiple of π/2 in two parts, then the Taylor polynomials to r^13 and
 /// r^14, whose remainders are below 1e-13. No libm: its results differ between platforms.
+#[inline(always)]
 pub(crate) fn sin_cos(angle: f32) -> (f32, f32) {
     const HALF_PI_HI: f64 = 1.570_796_326_734_125_6; // 33 bits of π/2: exact when multiplied by a quarter turn count
     const HALF_PI_LO: f64 = 6.077_100_506_506_192e-11;
@@ -278,10 +279,9 @@ pub(crate) fn sin_cos(angle: f32) -> (f32, f32) {
     };
     let sin = series(r, [6.0, 20.0, 42.0, 72.0, 110.0, 156.0, 210.0]);
     let cos = series(1.0, [2.0, 12.0, 30.0, 56.0, 90.0, 132.0, 182.0]);
-    match turns as i64 & 3 {
-        0 => (sin as f32, cos as f32),
-        1 => (cos as f32, -sin as f32),
-        2 => (-sin as f32, -cos as f32),
-        _ => (-cos as f32, sin as f32),
-    }
+    // A quarter turn makes the sine of a cosine, and of a sine the cosine's negative.
+    let quarters = turns as i32;
+    let (sin, cos) = if quarters & 1 == 0 { (sin as f32, cos as f32) } else { (cos as f32, sin as f32) };
+    let negated = |number: f32, is: i32| f32::from_bits(number.to_bits() ^ (is as u32 & 2) << 30);
+    (negated(sin, quarters), negated(cos, quarters.wrapping_add(1)))
 }

@@ -8,6 +8,8 @@ pub(super) mod math;
 mod matmul;
 mod peak;
 mod quantize;
+mod values;
+mod widen;
 
 pub(crate) use self::bf16::{MatmulBf16, RoundToBf16};
 pub(crate) use self::columns::AddColumns;
@@ -17,3 +19,5 @@ pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Sof
 pub(super) use self::matmul::Matmul;
 pub(super) use self::peak::{MultiplyAdds, Read, STREAMS, SUMS};
 pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles};
+pub(crate) use self::values::RoundValues;
+pub(super) use self::widen::Widen;

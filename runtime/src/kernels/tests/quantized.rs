@@ -9,8 +9,8 @@ use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
 use crate::kernels::{
     ActivationBits, ActivationBlock, ActivationTile, Elements, FastUnit, MatmulQuantized, MatmulRounded,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, RoundToBf16, SplitTile,
-    activation_blocks, quantized_tiles, tiles,
+    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, RoundToBf16, RoundValues,
+    SplitTile, activation_blocks, quantized_tiles, tiles,
 };
 
 const BITS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Twelve];
@@ -376,6 +376,64 @@ fn sets_round_as_plain_rust_does() {
                 bytemuck::cast_slice::<_, u8>(&plain(encoding)) == bytemuck::cast_slice::<_, u8>(&found)
             };
             assert!(same(Encoding::I16) || same(Encoding::I8), "{}", set.name());
+        }
+    }
+}
+
+#[test]
+fn values_become_whole_numbers_with_a_scale_for_each_position() {
+    const FEATURES: usize = 48;
+    let mut noise = Noise(43);
+    for positions in [1, 31, 32, 37, 100] {
+        let layout = QuantizedPanels::new(Dtype::Q8, positions).unwrap();
+        let mut values = noise.vec(FEATURES * positions);
+        for feature in 0..FEATURES {
+            values[at(feature, 0, positions)] *= 1e-3; // next to large ones
+            values[at(feature, positions / 2, positions)] = 0.0;
+            values[at(feature, positions - 1, positions)] *= 1e20;
+        }
+        let round = |set: Kernels| {
+            let (mut panels, mut scales) =
+                (vec![0xff; layout.panel_len * FEATURES / LANES], vec![f32::NAN; positions]);
+            let (values, panels_of) = (&values, &mut panels);
+            set.run(RoundValues { values, layout, panels: panels_of, scales: &mut scales });
+            (panels, scales)
+        };
+        let (panels, scales) = round(Kernels::named("scalar").unwrap());
+        let rounded = Quantized::new(&panels, Dtype::Q8, positions).unwrap();
+        for feature in 0..FEATURES {
+            let row: Vec<f32> = rounded.row(feature).collect();
+            for (position, (number, scale)) in row.iter().zip(&scales).enumerate() {
+                let error = (number * scale - values[at(feature, position, positions)]).abs();
+                assert!(error <= scale * 0.500_01, "{positions} {feature} {position}: {number} {scale}");
+            }
+            assert!(row[positions..].iter().all(|&number| number == 0.0), "beyond the last");
+        }
+        for set in sets() {
+            assert!(round(set) == (panels.clone(), scales.clone()), "{} {positions}", set.name());
+        }
+    }
+}
+
+#[test]
+fn a_part_of_the_inputs_gives_the_product_of_what_lies_in_its_blocks() {
+    let (mut noise, rows) = (Noise(44), 5);
+    let layout = QuantizedPanels::new(Dtype::Q8, 96).unwrap();
+    let mut panels = vec![0; 2 * layout.panel_len];
+    let numbers = noise.vec(96 * 2 * LANES);
+    Kernels::detect().round_panels(&numbers, layout, 96, &mut panels);
+    let whole = Quantized::new(&panels, Dtype::Q8, 96).unwrap();
+    for inputs in [1_usize, 32, 33, 64, 96] {
+        let padded = inputs.next_multiple_of(32);
+        let x = noise.vec(padded * rows);
+        let zeros = vec![0.0; (96 - padded) * rows];
+        let all_x = [&x[..], &zeros].concat();
+        for set in sets() {
+            let product = |w, x: &[f32], inputs| {
+                products(set, &mut Noise(45), w, x, ActivationBits::Eight, inputs, rows)
+            };
+            let (part, all) = (product(whole.first_inputs(inputs), &x, padded), product(whole, &all_x, 96));
+            assert_eq!(part, all, "{} {inputs}", set.name());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! outputs, and of the probabilities with the values, whose panels have positions as inputs. Both go through the same
 //! kernel as the weights, so each score is one chain over `head_dim` and each mixed value one over the positions.
 
+mod rounded;
 mod shared;
 mod tiles;
 
@@ -13,7 +14,7 @@ pub(super) use self::tiles::QueryTiles;
 use super::batch::Rows;
 use super::rope::Rope;
 use super::weights::LayerWeights;
-use crate::exec::{ExecContext, Scratch};
+use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
 use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
@@ -88,6 +89,12 @@ impl Attention<'_, '_> {
         }
     }
 
+    /// What the tasks of a step share, of an entry of the batch, and the threads to run them on.
+    fn heads(&mut self, entry: usize) -> (Heads<'_>, &mut Pool) {
+        let (cache, panels) = (&self.batch[entry].sequence.cache, self.config.head_dim / LANES);
+        (Heads { kernels: self.exec.kernels, cache, layer: self.layer, panels }, &mut self.exec.pool)
+    }
+
     /// The factor of the products of queries and keys.
     fn scale(&self) -> f32 {
         match self.config.no_rope_attention_scale {
@@ -110,6 +117,9 @@ fn first_seen(position: usize, window: usize) -> usize {
     (position + 1).saturating_sub(window) / LANES * LANES
 }
 
+/// Panels of positions in a KV block.
+const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
+
 /// The cached keys and values of one layer, as factors of products.
 #[derive(Clone, Copy)]
 struct Heads<'a> {
@@ -124,7 +134,6 @@ impl Heads<'_> {
     /// `scores = queries keys` for the position panels from `first` on: `queries`: `[head_dim/16][rows][16]`, `scores`:
     /// `[panels][rows][16]`.
     fn score(self, head: usize, first: usize, queries: &[f32], rows: usize, mut scores: &mut [f32]) {
-        const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
         let mut panel = first;
         while !scores.is_empty() {
             // As far as the KV block reaches.

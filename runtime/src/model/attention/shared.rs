@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
+use super::Attention;
 use super::tiles::{HeadTile, QueryTile};
-use super::{Attention, Heads};
-use crate::exec::{Pool, Scratch, padded};
+use crate::exec::{Scratch, padded};
 use crate::kernels::{LANES, Softmax};
 
 impl Attention<'_, '_> {
@@ -27,12 +27,6 @@ impl Attention<'_, '_> {
         }
     }
 
-    /// What the tasks of a step share, and the threads to run them on.
-    fn heads(&mut self, tile: QueryTile) -> (Heads<'_>, &mut Pool) {
-        let (cache, panels) = (&self.batch[tile.entry].sequence.cache, self.config.head_dim / LANES);
-        (Heads { kernels: self.exec.kernels, cache, layer: self.layer, panels }, &mut self.exec.pool)
-    }
-
     /// Positions that the tile sees, its queries with a key-value head, and tasks to cut a product of both into.
     fn sizes(&self, tile: QueryTile) -> (Range<usize>, usize, usize) {
         let (positions, rows) = (tile.seen(self.window()), self.config.heads_per_kv() * tile.tokens);
@@ -46,7 +40,7 @@ impl Attention<'_, '_> {
         let (panels, before) = (positions.len().div_ceil(LANES), positions.start / LANES);
         let (head_len, unit) = (rows * self.config.head_dim, rows * LANES);
         let len = self.config.num_key_value_heads * panels * unit;
-        let (queries, (heads, pool)) = (&*s.queries, self.heads(tile));
+        let (queries, (heads, pool)) = (&*s.queries, self.heads(tile.entry));
         pool.split(&mut s.scores[..len], unit, tasks, |first, mut scores| {
             let mut panel = first;
             while !scores.is_empty() {
@@ -68,7 +62,7 @@ impl Attention<'_, '_> {
         let (len, head_len) = (positions.len() + 1 - tokens, rows * padded(positions.len()));
         let scores = &mut s.scores[..self.config.num_key_value_heads * head_len];
         let tasks = self.exec.tasks(scores.len() * LANES); // an exponential counts as many multiplications
-        let (heads, pool) = self.heads(tile);
+        let (heads, pool) = self.heads(tile.entry);
         pool.split(scores, head_len, tasks, |first, scores| {
             for (head, scores) in (first..).zip(scores.chunks_exact_mut(head_len)) {
                 heads.kernels.run(Softmax { scores, rows, tokens, len, window, scale });
@@ -82,7 +76,7 @@ impl Attention<'_, '_> {
         let (positions, rows, tasks) = self.sizes(tile);
         let head_len = rows * padded(positions.len());
         let mixed = &mut s.queries[..self.config.attention_width() * tile.tokens];
-        let (scores, (heads, pool)) = (&*s.scores, self.heads(tile));
+        let (scores, (heads, pool)) = (&*s.scores, self.heads(tile.entry));
         let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side
         let unit = together * rows * LANES;
         pool.split(mixed, unit, tasks, |first, mixed| {

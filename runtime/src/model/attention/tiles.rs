@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::{Attention, Heads, first_seen};
+use super::{Attention, Heads, first_seen, rounded};
 use crate::error::Result;
-use crate::exec::{Scratch, Worker, padded};
+use crate::exec::{ExecContext, Scratch, Worker, padded};
 use crate::format::Config;
 use crate::kernels::{LANES, Softmax};
 use crate::model::batch::Rows;
@@ -21,9 +21,9 @@ const LONGEST_TASK: u64 = 3;
 /// The query tiles of a pass.
 #[derive(Default)]
 pub(in crate::model) struct QueryTiles {
-    tiles: Vec<QueryTile>,
+    pub(super) tiles: Vec<QueryTile>,
     /// Where the mixed values of each key-value head's tiles end: `[kv head][tile]`.
-    ends: Vec<usize>,
+    pub(super) ends: Vec<usize>,
 }
 
 /// Tokens of one sequence, one after the other.
@@ -41,10 +41,11 @@ pub(super) struct QueryTile {
 }
 
 impl QueryTiles {
-    /// Cuts the rows of a pass into tiles, and makes room for their attention.
+    /// Cuts the rows of a pass into tiles, and makes room for their attention, which `exec` computes.
     pub(in crate::model) fn set(
         &mut self,
         config: &Config,
+        exec: &ExecContext,
         batch: &[Rows<'_>],
         s: &mut Scratch,
     ) -> Result<()> {
@@ -63,7 +64,10 @@ impl QueryTiles {
         }
         let rows = row;
         let (heads, group) = (config.num_key_value_heads, config.heads_per_kv());
-        self.share(heads as u64, s.workers.len() as u64);
+        let rounds = exec.rounds_attention(rows);
+        if !rounds {
+            self.share(heads as u64, s.workers.len() as u64);
+        }
         let token_len = group * config.head_dim;
         self.ends.clear();
         for head in 0..heads {
@@ -75,6 +79,10 @@ impl QueryTiles {
         let [tokens, scores, capacity] = most(self.tiles.iter());
         s.queries.resize(heads * token_len * tokens)?;
         s.scores.resize_within(heads * group * scores, heads * group * capacity)?;
+        if rounds {
+            let end = self.tiles.iter().map(QueryTile::end).max().unwrap_or(0);
+            rounded::resize(exec.kernels, config, tokens, end, s)?;
+        }
         let [tokens, scores, capacity] = most(self.tiles.iter().filter(|tile| !tile.is_shared));
         s.workers.iter_mut().try_for_each(|worker| {
             worker.queries.resize(token_len * tokens)?;
@@ -95,13 +103,21 @@ impl QueryTiles {
 impl Attention<'_, '_> {
     /// From rotated queries in `qkv`, with all keys and values in the caches, to `attention`.
     pub(super) fn attend(&mut self, s: &mut Scratch) {
+        if self.exec.rounds_attention(self.rows) {
+            self.attend_rounded(s);
+        } else {
+            self.attend_exactly(s);
+        }
+        self.gather(s);
+    }
+
+    fn attend_exactly(&mut self, s: &mut Scratch) {
         for &tile in self.tiles.tiles.iter().filter(|tile| tile.is_shared) {
             self.attend_shared(tile, s);
         }
         if self.tiles.tiles.iter().any(|tile| !tile.is_shared) {
             self.attend_tiles(s);
         }
-        self.gather(s);
     }
 
     /// To what tiles that are not shared have of `mixed`.
@@ -155,7 +171,7 @@ fn most<'a>(tiles: impl Iterator<Item = &'a QueryTile>) -> [usize; 3] {
 
 impl QueryTile {
     /// One past the last token's position.
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.position + self.tokens
     }
 
