@@ -59,6 +59,8 @@ pub(crate) struct Rounding {
     bf16: Option<Bf16Unit>,
     /// With quantized weights.
     quantized: Option<FastUnit>,
+    /// Whether keys and values are multiplied in 8 bits.
+    pub attention: bool,
     pub tiles: Buffer<Tile>,
 }
 
@@ -75,23 +77,20 @@ impl Rounding {
         match (bf16, quantized) {
             (None, None) if has_bf16 || has_quantized => Err(Fast::NoUnit),
             (None, None) => Err(Fast::NothingToRound),
-            _ => Ok(Rounding { bf16, quantized, tiles: Buffer::default() }),
+            // Where quantized weights have a unit, it is faster for keys and values, too.
+            _ => Ok(Rounding { bf16, quantized, attention: quantized.is_some(), tiles: Buffer::default() }),
         }
     }
 
-    /// Of products with quantized weights, whose activations get 8 bits: the same on every processor, fast on most.
+    /// Of products with quantized weights alone, whose activations get 8 bits: the same on every processor, fast on most.
     pub(crate) fn to_8_bits() -> Rounding {
-        Rounding { bf16: None, quantized: Some(FastUnit::Int8), tiles: Buffer::default() }
+        let (quantized, tiles) = (Some(FastUnit::Int8), Buffer::default());
+        Rounding { bf16: None, quantized, attention: false, tiles }
     }
 
     /// Whether activations for quantized weights get 8 bits.
     pub(crate) fn is_to_8_bits(&self) -> bool {
         matches!(self.quantized, Some(FastUnit::Int8))
-    }
-
-    /// Whether keys and values are multiplied in 8 bits, which is faster wherever quantized weights have a unit.
-    pub(crate) fn rounds_attention(&self) -> bool {
-        self.quantized.is_some()
     }
 
     /// What multiplies such weights with activations that are rounded for it, if anything does.

@@ -62,7 +62,7 @@ impl ExecContext {
 
     /// Whether the attention of a pass of so many rows multiplies in 8 bits.
     pub(crate) fn rounds_attention(&self, rows: usize) -> bool {
-        self.rounds(rows) && self.rounding.as_ref().is_some_and(Rounding::rounds_attention)
+        self.rounds(rows) && self.rounding.as_ref().is_some_and(|rounding| rounding.attention)
     }
 
     /// What the product of `w` with `x` takes, and the pool to compute it on.
