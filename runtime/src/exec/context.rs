@@ -1,8 +1,9 @@
 //! The steps of a forward pass, split over the worker pool.
 
+use super::buffer::Buffer;
 use super::fast::Rounding;
 use super::pool::Pool;
-use super::scratch::{Buffer, Worker, piece_panels};
+use super::scratch::{Worker, piece_panels};
 use crate::kernels::{
     ActivationBlock, ActivationTile, Add, ByteTile, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
     SplitTile,

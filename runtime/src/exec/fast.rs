@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::scratch::Buffer;
+use super::buffer::Buffer;
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernels::{Bf16Unit, Elements, FastUnit, Kernels, Tile, tiles};

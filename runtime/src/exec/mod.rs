@@ -1,9 +1,11 @@
 //! How a step is computed: on which instruction set and threads, from which inputs, in which memory.
 
+mod buffer;
 mod context;
 mod fast;
 mod input;
 mod pool;
+mod rounded;
 mod scratch;
 
 pub(crate) use self::context::{ExecContext, QuantizedActivations};

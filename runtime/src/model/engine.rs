@@ -11,7 +11,7 @@ use std::thread::available_parallelism;
 
 use super::Model;
 use super::activations::{Activations, Observer};
-use super::attention::{Attention, QueryTiles};
+use super::attention::{self, Attention, QueryTiles};
 use super::batch::{PassError, Rows};
 use super::rope::Rope;
 use crate::cancel::CancelToken;
@@ -295,7 +295,7 @@ impl Engine {
         let config = model.config();
         s.resize(config, rows)?;
         exec.resize(config, rows)?;
-        tiles.set(config, exec, batch, s)?;
+        attention::reserve(tiles, config, exec, batch, s)?;
         let asking = batch.iter().filter(|entry| entry.wants_logits).count();
         self.reserve_logits(asking)?;
         Ok(())

@@ -14,10 +14,24 @@ pub(super) use self::tiles::QueryTiles;
 use super::batch::Rows;
 use super::rope::Rope;
 use super::weights::LayerWeights;
+use crate::error::Result;
 use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
 use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
+
+/// Cuts the rows of a pass into `tiles`, and makes room for the attention of all layers.
+pub(super) fn reserve(
+    tiles: &mut QueryTiles,
+    config: &Config,
+    exec: &ExecContext,
+    batch: &[Rows<'_>],
+    s: &mut Scratch,
+) -> Result<()> {
+    let rounds = exec.rounds_attention(batch.iter().map(|entry| entry.tokens.len()).sum());
+    tiles.set(config, rounds, batch, s)?;
+    if rounds { rounded::resize(exec.kernels, config, tiles, s) } else { Ok(()) }
+}
 
 /// One layer's attention for the rows of one pass.
 pub(super) struct Attention<'a, 'b> {
@@ -38,7 +52,11 @@ impl Attention<'_, '_> {
         self.normalize_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
-        self.attend(s);
+        match self.exec.rounds_attention(self.rows) {
+            true => self.attend_rounded(s),
+            false => self.attend(s),
+        }
+        self.gather(s);
     }
 
     /// RMSNorm of each query head and each key head (Qwen3), where the model has them.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::tiles::{HeadTile, QueryTiles};
+use super::tiles::{HeadTile, QueryTile, QueryTiles};
 use super::{Attention, Heads, KV_BLOCK_PANELS, first_seen};
 use crate::error::Result;
 use crate::exec::{Scratch, Worker, padded};
@@ -14,14 +14,11 @@ use crate::format::{BLOCK, Config, Dtype, QuantizedPanels};
 use crate::kernels::{Kernels, LANES, Line, Quantized, RoundValues, ScaleLanes, Softmax};
 use crate::sequence::KV_BLOCK;
 
-/// Makes room for a pass of tiles of `tokens` tokens up to position `end`.
-pub(super) fn resize(
-    kernels: Kernels,
-    config: &Config,
-    tokens: usize,
-    end: usize,
-    s: &mut Scratch,
-) -> Result<()> {
+/// Makes room for a pass of these tiles.
+pub(super) fn resize(kernels: Kernels, config: &Config, tiles: &QueryTiles, s: &mut Scratch) -> Result<()> {
+    let largest =
+        |[tokens, end]: [usize; 2], tile: &QueryTile| [tokens.max(tile.tokens), end.max(tile.end())];
+    let [tokens, end] = tiles.tiles.iter().fold([0; 2], largest);
     let heads = config.num_key_value_heads;
     let rounded = RoundedHeads::new(config, 0..end);
     s.rounded_keys.resize(heads * rounded.keys_len())?;

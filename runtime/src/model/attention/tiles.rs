@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::{Attention, Heads, first_seen, rounded};
+use super::{Attention, Heads, first_seen};
 use crate::error::Result;
-use crate::exec::{ExecContext, Scratch, Worker, padded};
+use crate::exec::{Scratch, Worker, padded};
 use crate::format::Config;
 use crate::kernels::{LANES, Softmax};
 use crate::model::batch::Rows;
@@ -41,11 +41,11 @@ pub(super) struct QueryTile {
 }
 
 impl QueryTiles {
-    /// Cuts the rows of a pass into tiles, and makes room for their attention, which `exec` computes.
-    pub(in crate::model) fn set(
+    /// Cuts the rows of a pass into tiles, and makes room for their attention. Where it `rounds`, none is shared.
+    pub(super) fn set(
         &mut self,
         config: &Config,
-        exec: &ExecContext,
+        rounds: bool,
         batch: &[Rows<'_>],
         s: &mut Scratch,
     ) -> Result<()> {
@@ -64,7 +64,6 @@ impl QueryTiles {
         }
         let rows = row;
         let (heads, group) = (config.num_key_value_heads, config.heads_per_kv());
-        let rounds = exec.rounds_attention(rows);
         if !rounds {
             self.share(heads as u64, s.workers.len() as u64);
         }
@@ -79,10 +78,6 @@ impl QueryTiles {
         let [tokens, scores, capacity] = most(self.tiles.iter());
         s.queries.resize(heads * token_len * tokens)?;
         s.scores.resize_within(heads * group * scores, heads * group * capacity)?;
-        if rounds {
-            let end = self.tiles.iter().map(QueryTile::end).max().unwrap_or(0);
-            rounded::resize(exec.kernels, config, tokens, end, s)?;
-        }
         let [tokens, scores, capacity] = most(self.tiles.iter().filter(|tile| !tile.is_shared));
         s.workers.iter_mut().try_for_each(|worker| {
             worker.queries.resize(token_len * tokens)?;
@@ -101,17 +96,8 @@ impl QueryTiles {
 }
 
 impl Attention<'_, '_> {
-    /// From rotated queries in `qkv`, with all keys and values in the caches, to `attention`.
+    /// From rotated queries in `qkv`, with all keys and values in the caches, to `mixed`.
     pub(super) fn attend(&mut self, s: &mut Scratch) {
-        if self.exec.rounds_attention(self.rows) {
-            self.attend_rounded(s);
-        } else {
-            self.attend_exactly(s);
-        }
-        self.gather(s);
-    }
-
-    fn attend_exactly(&mut self, s: &mut Scratch) {
         for &tile in self.tiles.tiles.iter().filter(|tile| tile.is_shared) {
             self.attend_shared(tile, s);
         }
@@ -140,7 +126,7 @@ impl Attention<'_, '_> {
     }
 
     /// `attention`: `mixed` with the heads of a token one after the other.
-    fn gather(&mut self, s: &mut Scratch) {
+    pub(super) fn gather(&mut self, s: &mut Scratch) {
         let (rows, group, tiles) = (self.rows, self.config.heads_per_kv(), &self.tiles.tiles);
         let (panels, mixed) = (self.config.head_dim / LANES, &*s.mixed);
         let tasks = self.exec.tasks(s.attention.len());
