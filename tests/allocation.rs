@@ -14,7 +14,7 @@ use smolrun::engine::{Engine, EngineOptions, Rows, Sequence};
 use smolrun::format::Dtype;
 use smolrun::scheduler::{Event, Request, Scheduler, SchedulerOptions};
 use smolrun::threads::Work;
-use smolrun::{GenerateOptions, KvDtype, Model, Overflow, Sampling, Session, SessionOptions};
+use smolrun::{GenerateOptions, Kernels, KvDtype, Model, Overflow, Sampling, Session, SessionOptions};
 
 /// Positions of a block of the KV cache.
 const BLOCK: usize = 64;
@@ -137,6 +137,22 @@ fn a_prompt_of_a_known_size_allocates_nothing() {
         let found = allocations(|| session.feed_all(&tokens[240..273], |_, _| ()).unwrap());
         assert_eq!(found, 0, "{name}, all logits");
     });
+}
+
+#[test]
+fn a_fast_prompt_goes_on_in_the_same_blocks_without_memory() {
+    let _alone = alone();
+    let model = Model::open(blob_of(TALES, Dtype::Q4)).unwrap();
+    let scalar = Kernels::named("scalar").unwrap(); // which rounds on every machine
+    let options = SessionOptions::default().kernels(scalar).threads(2).fast(true);
+    let mut session = Session::new(&model, options.spawn(counted)).unwrap();
+    let tokens = scattered_tokens(&model, 128);
+    session.feed(&tokens[..70]).unwrap(); // two blocks
+    for first in [70, 96] {
+        let found = allocations(|| _ = session.feed(&tokens[first..first + 32]).unwrap());
+        assert_eq!(found, 0, "from position {first} on");
+        session.truncate(96);
+    }
 }
 
 #[test]

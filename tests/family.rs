@@ -90,7 +90,7 @@ fn a_fast_session_sees_the_same_through_a_window_however_a_prompt_is_split() {
         };
         let exact = logits(scalar, false, 96);
         let expected = logits(scalar, true, 96);
-        // A random model makes much of a little: here and there a logit differs by 1.
+        // A random model amplifies what is rounded: here and there a logit differs by 1.
         let pairs = exact.iter().flatten().zip(expected.iter().flatten());
         let mean = pairs.map(|(a, b)| (a - b).abs()).sum::<f32>() / expected.iter().flatten().count() as f32;
         assert!(mean > 0.0 && mean < 0.2, "{name}: logits differ by {mean}");

@@ -409,7 +409,8 @@ pub(crate) struct GenerateArgs {
     ///
     /// A blob whose matrices are bf16 needs AMX or AMD's AVX512-BF16: activations are rounded to bf16. A quantized one needs
     /// AMX, which rounds its weights to bf16, too, or VNNI or Arm's dot product: activations are rounded to 8 bits
-    /// instead of 12. Otherwise everything stays exact, and a line on standard error says so.
+    /// instead of 12. With a quantized one, attention is rounded to 8 bits, too. Otherwise everything stays exact, and a
+    /// line on standard error says so.
     ///
     /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact.
     ///

@@ -78,15 +78,19 @@ impl Scratch {
         self.hidden.resize(intermediate_size)?;
         self.workers.iter_mut().try_for_each(|worker| {
             worker.norm.resize((1 + config.head_dim) * rows)?;
-            worker.piece.resize(piece_panels(rows) * rows * LANES)
+            let panels = piece_panels(rows) * rows;
+            worker.piece.resize_within(panels * LANES, panels.max(PIECE) * LANES) // fewer rows may have larger pieces
         })
     }
 }
 
+/// Panels of a [`Worker::piece`], each of one row, that stay in a core's cache.
+const PIECE: usize = 1024;
+
 /// Panels of a [`Worker::piece`], an even number: few enough to stay in a core's cache, enough for several streams of
 /// weights.
 pub(crate) fn piece_panels(rows: usize) -> usize {
-    (1024 / rows).clamp(4, 64) / 2 * 2
+    (PIECE / rows).clamp(4, 64) / 2 * 2
 }
 
 /// Features rounded up to whole panels.

@@ -43,13 +43,18 @@ pub(crate) trait Element: Copy {
         buffer: &'a mut [[f32; LANES]],
     ) -> &'a [[f32; LANES]] {
         let wide = &mut buffer[..panel.len() * Self::INPUTS];
-        for (lanes, wide) in panel.iter().zip(wide.chunks_exact_mut(Self::INPUTS)) {
+        Self::write(simd, panel, wide);
+        wide
+    }
+    /// Writes panel rows as f32, `[inputs][16]`.
+    #[inline(always)]
+    fn write<S: Simd>(simd: S, panel: &[[Self; LANES]], to: &mut [[f32; LANES]]) {
+        for (lanes, to) in panel.iter().zip(to.chunks_exact_mut(Self::INPUTS)) {
             let numbers = Self::load(simd, lanes);
-            for (numbers, wide) in numbers.as_ref().iter().zip(wide) {
-                simd.store(*numbers, wide);
+            for (numbers, to) in numbers.as_ref().iter().zip(to) {
+                simd.store(*numbers, to);
             }
         }
-        wide
     }
 }
 

@@ -51,9 +51,9 @@ impl RoundFeatures<'_> {
             let codes = codes.as_chunks_mut().0.as_chunks_mut().0;
             let blocks = tokens.chunks(BLOCK).zip(block_scales).zip(codes);
             for (block, ((tokens, scales), codes)) in blocks.enumerate() {
-                let block_of = Block { tokens, row_scales: &row_scales };
                 let rows = rows.get_mut(block * features + panel * LANES..);
-                block_of.round(encoding, scales, codes, rows.and_then(|rows| rows.first_chunk_mut()));
+                let rows = rows.and_then(|rows| rows.first_chunk_mut());
+                round(encoding, tokens, &row_scales, scales, codes, rows);
             }
         }
     }
@@ -91,59 +91,52 @@ fn largest(tokens: &[[f32; LANES]]) -> [f32; LANES] {
     floats
 }
 
-/// At most 32 tokens.
-struct Block<'a> {
-    tokens: &'a [[f32; LANES]],
-    row_scales: &'a [f32; LANES],
-}
-
-impl Block<'_> {
-    #[inline(always)]
-    fn round(
-        self,
-        encoding: Encoding,
-        block_scales: &mut [u8; LANES],
-        codes: &mut [Group; GROUPS],
-        mut rows: Option<&mut [ActivationBlock; LANES]>,
-    ) {
-        let Block { tokens, row_scales } = self;
-        let (mut scales, mut factors, largest) = ([0.0; LANES], [0.0; LANES], largest(tokens));
-        for lane in 0..LANES {
-            let times = (largest[lane] / (row_scales[lane] * LARGEST)).ceil().clamp(1.0, MOST);
-            block_scales[lane] = times as u8;
-            scales[lane] = row_scales[lane] * times;
-            factors[lane] = 1.0 / scales[lane];
-        }
-        let mut sums = [0_i32; LANES];
-        let (codes, beyond) = codes.split_at_mut(tokens.len().div_ceil(4));
-        beyond.fill([0; size_of::<Group>()]);
-        for (group, (tokens, codes)) in tokens.chunks(4).zip(codes).enumerate() {
-            let mut numbers = [[0; LANES]; 4];
-            for (numbers, token) in numbers.iter_mut().zip(one_by_one(tokens)) {
-                for lane in 0..LANES {
-                    numbers[lane] = whole((token[lane] * factors[lane]).clamp(-LARGEST, LARGEST));
-                    sums[lane] = sums[lane].wrapping_sub(numbers[lane]); // of NaN, numbers mean nothing
-                }
-            }
-            let [a, b, c, d] = &numbers;
-            let mut halves = [[0; LANES]; 2];
-            for (lane, code) in codes.as_chunks_mut().0.iter_mut().enumerate() {
-                let four = [a[lane], b[lane], c[lane], d[lane]];
-                *code = bytes(four).to_le_bytes();
-                [halves[0][lane], halves[1][lane]] = encoding.halves(four);
-            }
-            let Some(rows) = &mut rows else { continue };
-            // Of bytes, the first half is zero, and stays so.
-            for (half, numbers) in halves.iter().enumerate().skip(usize::from(encoding == Encoding::I8)) {
-                for lane in 0..LANES {
-                    rows[lane].halves[encoding.place(group, half)] = numbers[lane];
-                }
+/// A block of at most 32 tokens.
+#[inline(always)]
+fn round(
+    encoding: Encoding,
+    tokens: &[[f32; LANES]],
+    row_scales: &[f32; LANES],
+    block_scales: &mut [u8; LANES],
+    codes: &mut [Group; GROUPS],
+    mut rows: Option<&mut [ActivationBlock; LANES]>,
+) {
+    let (mut scales, mut factors, largest) = ([0.0; LANES], [0.0; LANES], largest(tokens));
+    for lane in 0..LANES {
+        let times = (largest[lane] / (row_scales[lane] * LARGEST)).ceil().clamp(1.0, MOST);
+        block_scales[lane] = times as u8;
+        scales[lane] = row_scales[lane] * times;
+        factors[lane] = 1.0 / scales[lane];
+    }
+    let mut sums = [0_i32; LANES];
+    let (codes, beyond) = codes.split_at_mut(tokens.len().div_ceil(4));
+    beyond.fill([0; size_of::<Group>()]);
+    for (group, (tokens, codes)) in tokens.chunks(4).zip(codes).enumerate() {
+        let mut numbers = [[0; LANES]; 4];
+        for (numbers, token) in numbers.iter_mut().zip(one_by_one(tokens)) {
+            for lane in 0..LANES {
+                numbers[lane] = whole((token[lane] * factors[lane]).clamp(-LARGEST, LARGEST));
+                sums[lane] = sums[lane].wrapping_sub(numbers[lane]); // of NaN, numbers mean nothing
             }
         }
-        let Some(rows) = rows else { return };
-        for (lane, row) in rows.iter_mut().enumerate() {
-            row.scale = scales[lane] / encoding.factor() as f32;
-            row.minus_sum = if encoding == Encoding::I8 { sums[lane] } else { 0 };
+        let [a, b, c, d] = &numbers;
+        let mut halves = [[0; LANES]; 2];
+        for (lane, code) in codes.as_chunks_mut().0.iter_mut().enumerate() {
+            let four = [a[lane], b[lane], c[lane], d[lane]];
+            *code = bytes(four).to_le_bytes();
+            [halves[0][lane], halves[1][lane]] = encoding.halves(four);
         }
+        let Some(rows) = &mut rows else { continue };
+        // Of bytes, the first half is zero, and stays so.
+        for (half, numbers) in halves.iter().enumerate().skip(usize::from(encoding == Encoding::I8)) {
+            for lane in 0..LANES {
+                rows[lane].halves[encoding.place(group, half)] = numbers[lane];
+            }
+        }
+    }
+    let Some(rows) = rows else { return };
+    for (lane, row) in rows.iter_mut().enumerate() {
+        row.scale = scales[lane] / encoding.factor() as f32;
+        row.minus_sum = if encoding == Encoding::I8 { sums[lane] } else { 0 };
     }
 }

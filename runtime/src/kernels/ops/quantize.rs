@@ -10,7 +10,7 @@ use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, 
 // A block's sum of products, at most 32 · 128 · 2047, is exact in f32, and 256 times it in i32.
 const _: () = assert!(256.0 * 32.0 * 128.0 * ActivationBits::Twelve.largest() < 2_147_483_648.0);
 /// Below this all activations of a block are taken for zero, so that no quotient overflows.
-const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
+pub(super) const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Rounds activations to whole numbers times a scale, for [`super::MatmulQuantized`]: the blocks of 32 inputs for all `rows`
 /// rows, from the `first` such block on.

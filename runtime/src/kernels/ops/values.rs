@@ -1,6 +1,6 @@
 //! Attention's values, rounded for products with probabilities.
 
-use super::quantize::{magnitude, whole};
+use super::quantize::{SMALLEST, magnitude, whole};
 use crate::format::{PANEL, QuantizedPanels};
 use crate::kernels::LANES;
 use crate::kernels::quantized::{ActivationBits, Group, bytes};
@@ -20,8 +20,6 @@ pub(crate) struct RoundValues<'a> {
     pub scales: &'a mut [f32],
 }
 
-/// Values below this are taken for zero, so that no quotient overflows.
-const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 const LARGEST: f32 = ActivationBits::Eight.largest();
 /// 1 as a bf16.
 const ONE: [u8; 2] = 0x3f80_u16.to_le_bytes();

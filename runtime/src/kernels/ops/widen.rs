@@ -1,6 +1,5 @@
 //! Keys and values as numbers.
 
-use crate::kernels::LANES;
 use crate::kernels::panels::Element;
 use crate::kernels::simd::{Integers, Op};
 
@@ -19,11 +18,6 @@ impl<E: Element> Op for Widen<'_, E> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let to = self.to.as_chunks_mut::<LANES>().0;
-        for (lanes, to) in self.w.as_chunks().0.iter().zip(to.chunks_exact_mut(E::INPUTS)) {
-            for (numbers, to) in E::load(simd, lanes).as_ref().iter().zip(to) {
-                simd.store(*numbers, to);
-            }
-        }
+        E::write(simd, self.w.as_chunks().0, self.to.as_chunks_mut().0);
     }
 }

@@ -19,6 +19,7 @@ pub(super) fn resize(kernels: Kernels, config: &Config, tiles: &QueryTiles, s: &
     let largest =
         |[tokens, end]: [usize; 2], tile: &QueryTile| [tokens.max(tile.tokens), end.max(tile.end())];
     let [tokens, end] = tiles.tiles.iter().fold([0; 2], largest);
+    let end = end.next_multiple_of(KV_BLOCK); // so that passes up to there take no more memory
     let heads = config.num_key_value_heads;
     let rounded = RoundedHeads::new(config, 0..end);
     s.rounded_keys.resize(heads * rounded.keys_len())?;
