@@ -408,9 +408,9 @@ pub(crate) struct GenerateArgs {
     /// Run prompts faster by rounding more, to bf16 or to 8 bits. Not bit-exact.
     ///
     /// A blob whose matrices are bf16 needs AMX or AMD's AVX512-BF16: activations are rounded to bf16. A quantized one needs
-    /// AMX, which rounds its weights to bf16, too, or VNNI or Arm's dot product: activations are rounded to 8 bits
-    /// instead of 12. With a quantized one, attention is rounded to 8 bits, too. Otherwise everything stays exact, and a
-    /// line on standard error says so.
+    /// AMX, where weights and activations are rounded to bf16, or VNNI or Arm's dot product, where activations are rounded
+    /// to 8 bits instead of 12. On each of these, its attention is rounded to 8 bits, too. Without such a unit everything
+    /// stays exact, and a line on standard error says so.
     ///
     /// Only pieces of a prompt of 32 tokens or more are rounded. Generation is always exact.
     ///
