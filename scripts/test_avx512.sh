@@ -167,7 +167,7 @@ EOI
 # Bochs ends with an error where the machine is switched off: what the programs printed tells whether they passed.
 emulate() {
     cat >"$work/bochsrc" <<EOI
-cpu: model=corei7_skylake_x, add_features="avx_vnni avx512vnni avx512bf16 amx amx_bf16", ips=100000000, reset_on_triple_fault=0
+cpu: model=corei7_skylake_x, add_features="avx_vnni avx512vnni avx512bf16 amx amx_bf16 amx_int8", ips=100000000, reset_on_triple_fault=0
 memory: guest=512, host=512
 romimage: file=/usr/share/bochs/BIOS-bochs-latest
 vgaromimage: file=/usr/share/vgabios/vgabios.bin
