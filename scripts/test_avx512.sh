@@ -62,8 +62,9 @@ MODULE_LICENSE("GPL");
 EOC
 }
 
-# Bochs 3.0, from Debian's pool. It refuses gathers with an upper register as their index, and its only processor with
-# AVX-512 that Linux boots on does not tell of features added to it: the patch is for these.
+# Bochs 3.0, from Debian's pool. It refuses gathers with an upper register as their index, takes the signed bytes of
+# TDPBSSD for unsigned ones, and its only processor with AVX-512 that Linux boots on does not tell of features added to
+# it: the patch is for these.
 build_bochs() {
     [[ -x $cache/bochs ]] && return
     step "Bochs, from source"
@@ -86,6 +87,17 @@ build_bochs() {
        // zero masking is not allowed for gather/scatter
        if (i->isZeroMasking()) return BX_EVEX_ILLEGAL_ZERO_MASKING_VSIB;
        mem_src = true;
+--- a/cpu/avx/amx.cc
++++ b/cpu/avx/amx.cc
+@@ -279,6 +279,6 @@
+ BX_CPP_INLINE Bit32u DPBDSS(Bit32u x, Bit32u y)
+ {
+-  const Bit8u xbyte[4] = { Bit8u(x & 0xff), Bit8u((x >> 8) & 0xff), Bit8u((x >> 16) & 0xff), Bit8u(x >> 24) };
+-  const Bit8u ybyte[4] = { Bit8u(y & 0xff), Bit8u((y >> 8) & 0xff), Bit8u((y >> 16) & 0xff), Bit8u(y >> 24) };
++  const Bit8s xbyte[4] = { Bit8s(x & 0xff), Bit8s((x >> 8) & 0xff), Bit8s((x >> 16) & 0xff), Bit8s(x >> 24) };
++  const Bit8s ybyte[4] = { Bit8s(y & 0xff), Bit8s((y >> 8) & 0xff), Bit8s((y >> 16) & 0xff), Bit8s(y >> 24) };
+ 
+   Bit32s p0dword = Bit32s(xbyte[0]) * Bit32s(ybyte[0]);
 --- a/cpu/cpudb/intel/corei7_skylake-x.cc
 +++ b/cpu/cpudb/intel/corei7_skylake-x.cc
 @@ -446,7 +446,7 @@
