@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The last number is that of the patch below.
-readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0-2
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0-3
 readonly work=$PWD/target/avx512
 readonly target=x86_64-unknown-linux-gnu
 
@@ -89,7 +89,7 @@ build_bochs() {
        mem_src = true;
 --- a/cpu/avx/amx.cc
 +++ b/cpu/avx/amx.cc
-@@ -279,6 +279,6 @@
+@@ -280,6 +280,6 @@
  BX_CPP_INLINE Bit32u DPBDSS(Bit32u x, Bit32u y)
  {
 -  const Bit8u xbyte[4] = { Bit8u(x & 0xff), Bit8u((x >> 8) & 0xff), Bit8u((x >> 16) & 0xff), Bit8u(x >> 24) };
