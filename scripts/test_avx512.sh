@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The last number is that of the patch below.
-readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0-3
+readonly cache=${SMOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/smolconv}/bochs-3.0-4
 readonly work=$PWD/target/avx512
 readonly target=x86_64-unknown-linux-gnu
 
@@ -63,8 +63,8 @@ EOC
 }
 
 # Bochs 3.0, from Debian's pool. It refuses gathers with an upper register as their index, takes the signed bytes of
-# TDPBSSD for unsigned ones, and its only processor with AVX-512 that Linux boots on does not tell of features added to
-# it: the patch is for these.
+# TDPBSSD for unsigned ones, reads past the register whose numbers VCVTNE2PS2BF16 puts into the upper half, and its only
+# processor with AVX-512 that Linux boots on does not tell of features added to it: the patch is for these.
 build_bochs() {
     [[ -x $cache/bochs ]] && return
     step "Bochs, from source"
@@ -98,6 +98,15 @@ build_bochs() {
 +  const Bit8s ybyte[4] = { Bit8s(y & 0xff), Bit8s((y >> 8) & 0xff), Bit8s((y >> 16) & 0xff), Bit8s(y >> 24) };
  
    Bit32s p0dword = Bit32s(xbyte[0]) * Bit32s(ybyte[0]);
+--- a/cpu/avx/avx512_bf16.cc
++++ b/cpu/avx/avx512_bf16.cc
+@@ -68,5 +68,5 @@
+   // other half of the elements
+   for (;n < WORD_ELEMENTS(len); n++)
+-    dst.vmm16u(n) = convert_ne_fp32_to_bfloat16(op1.vmm32u(n));
++    dst.vmm16u(n) = convert_ne_fp32_to_bfloat16(op1.vmm32u(n - DWORD_ELEMENTS(len)));
+ 
+   if (i->opmask()) {
 --- a/cpu/cpudb/intel/corei7_skylake-x.cc
 +++ b/cpu/cpudb/intel/corei7_skylake-x.cc
 @@ -446,7 +446,7 @@
