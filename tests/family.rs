@@ -16,11 +16,11 @@ use smolrun::{Fast, Kernels, Model, Overflow, Session, SessionOptions};
 /// The largest difference that the design allows.
 const TOLERANCE: f32 = 2e-3;
 
-fn family(name: &str) -> PathBuf {
+pub(crate) fn family(name: &str) -> PathBuf {
     data("family").join(name)
 }
 
-fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     let entries = fs::read_dir(data("family")).unwrap().map(|entry| entry.unwrap());
     let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
     let mut names: Vec<String> = directories.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -28,7 +28,7 @@ fn names() -> Vec<String> {
     names
 }
 
-fn tokens() -> Vec<u32> {
+pub(crate) fn tokens() -> Vec<u32> {
     serde_json::from_slice(&fs::read(data("family/tokens.json")).unwrap()).unwrap()
 }
 
@@ -43,7 +43,7 @@ fn reference(model: &str, name: &str) -> Vec<Vec<f32>> {
 }
 
 /// The model in `directory`, converted, with the tokenizer of the tests' checkpoints beside it.
-fn convert(directory: &Path, dtype: Dtype) -> Model {
+pub(crate) fn convert(directory: &Path, dtype: Dtype) -> Model {
     let temp = TempDir::new();
     let tokenizer = temp.join("tokenizer.json");
     fs::write(&tokenizer, Checkpoint::tiny(TensorDtype::F32).tokenizer.to_string()).unwrap();

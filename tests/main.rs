@@ -45,5 +45,6 @@ mod spec_reader;
 mod terminal;
 mod terminal_commands;
 mod tokenizer;
+mod tuning;
 mod versions;
 mod vocabularies;

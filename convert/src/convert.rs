@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use smolrun::Model;
 use smolrun::format::Dtype;
 
 use crate::budget::Stock;
@@ -11,9 +12,10 @@ use crate::checkpoint::{Checkpoint, tensor_map};
 use crate::error::{Error, Result};
 use crate::options::{Calibration, Mix, Options, Size, Weights};
 use crate::progress::Progress;
-use crate::quantize::calibration;
+use crate::quantize::matrix::{self, Quantized};
 use crate::quantize::report::Report;
 use crate::quantize::text::Text;
+use crate::quantize::{calibration, tuning};
 use crate::source::check;
 use crate::write::blobs::{Blobs, Temporary};
 use crate::write::metadata::Metadata;
@@ -38,14 +40,29 @@ impl Options {
         Ok(target)
     }
 
-    /// A text to calibrate on must not be given in vain.
+    /// A text to calibrate on must not be given in vain, and tuning needs one.
     fn check_calibration(&self, quantizes: bool) -> Result<()> {
         match self.calibration {
             Calibration::BuiltIn | Calibration::Text(_) if !quantizes => {
                 let expected = "expected matrices to quantize (--dtype q8, q4 or q3, or --keep)";
                 Err(Error::Options { problem: format!("--calibrate: {expected}, found none") })
             }
+            _ if self.tune > 0 && !(quantizes && self.calibrates()) => {
+                let expected =
+                    "expected matrices that are calibrated (--dtype q4 or q3, --size, or --calibrate)";
+                Err(Error::Options { problem: format!("--tune: {expected}, found none") })
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Whether quantized matrices are calibrated on a text.
+    fn calibrates(&self) -> bool {
+        let by_default = self.size.is_some() || matches!(self.weights.mix, Mix::Q4 | Mix::Q3);
+        match self.calibration {
+            Calibration::Auto => by_default,
+            Calibration::None => false,
+            Calibration::BuiltIn | Calibration::Text(_) => true,
         }
     }
 }
@@ -107,8 +124,8 @@ impl Texts {
     fn read(options: &Options, quantizes: bool) -> Result<Texts> {
         let quantizes = quantizes || options.size.is_some();
         options.check_calibration(quantizes)?;
-        let by_default = options.size.is_some() || matches!(options.weights.mix, Mix::Q4 | Mix::Q3);
-        let calibration = if quantizes { options.calibration.text(by_default)? } else { None };
+        let calibrates = quantizes && options.calibrates();
+        let calibration = if calibrates { options.calibration.text()? } else { None };
         Ok(Texts { calibration, report: options.report.as_deref().map(Text::read).transpose()? })
     }
 
@@ -118,6 +135,9 @@ impl Texts {
         if is_quantized(bindings) {
             metadata.quantized_as(&options.weights, options.size.as_ref());
             self.calibration.iter().for_each(|text| metadata.calibrated_on(text));
+            if options.tune > 0 {
+                metadata.tuned(options.tune);
+            }
         }
         self.report.iter().for_each(|text| metadata.report(&Report::longest(text)));
         metadata
@@ -206,11 +226,18 @@ impl Work<'_> {
         if matrices.is_quantized() {
             metadata.quantized_as(&options.weights, options.size.as_ref());
         }
-        let exact = texts.report.is_some().then(|| self.model(Mix::Auto, &metadata)).transpose()?;
+        let wants_exact = texts.report.is_some() || options.tune > 0;
+        let exact = wants_exact.then(|| self.model(Mix::Auto, &metadata)).transpose()?;
         if let (Some(text), Some(exact)) = (&texts.report, &exact) {
             Report::check(&exact.model, text)?;
         }
-        let (bindings, shelf) = self.quantize(matrices, &mut metadata)?;
+        let (bindings, mut shelf) = self.quantize(matrices, &mut metadata)?;
+        if let (Some(text), Some(exact), Some(shelf), true) =
+            (&texts.calibration, &exact, &mut shelf, options.tune > 0)
+        {
+            metadata.tuned(options.tune);
+            self.tune(&bindings, shelf, &metadata, &exact.model, text)?;
+        }
         let mut sections = blobs.sections(bindings, shelf.as_ref(), metadata);
         let (mut temp, mut file_len) = blobs.write(&sections, progress)?;
         let mut found = None;
@@ -249,6 +276,25 @@ impl Work<'_> {
             }
             (Matrices::Fixed(bindings), _) => Ok((bindings, None)),
         }
+    }
+
+    /// Tunes what is on the shelf.
+    fn tune(
+        &self,
+        bindings: &[Binding],
+        shelf: &mut Shelf,
+        metadata: &Metadata,
+        exact: &Model,
+        text: &Text,
+    ) -> Result<()> {
+        let Work { options, blobs, progress, .. } = self;
+        let student = blobs.model(bindings.to_vec(), Some(shelf), metadata, progress)?;
+        tuning::tune(&student.model, exact, text, options.tune as usize, progress, |kind, layer, bytes| {
+            let is_it = |binding: &&Binding| (binding.kind, binding.layer) == (kind, layer);
+            let Some(binding) = bindings.iter().find(is_it) else { return Ok(()) }; // all of the model's are there
+            let loss = matrix::loss(blobs.source, binding, bytes)?;
+            shelf.put(binding, &Quantized { bytes: bytes.to_vec(), loss })
+        })
     }
 
     /// The model with the matrices of `mix`, none calibrated, in a file that is gone with it.

@@ -28,6 +28,8 @@ pub struct Options {
     pub size: Option<Size>,
     /// The text that quantized ones are to lose little on.
     pub calibration: Calibration,
+    /// Epochs over that text in which scales and norms are tuned by gradients; 0 for none.
+    pub tune: u32,
     /// A text on which the blob is compared with its checkpoint; what comes of it is in the blob's metadata.
     pub report: Option<PathBuf>,
     /// Whether an existing blob may be replaced.
@@ -57,6 +59,7 @@ impl Options {
             weights: Mix::F32.into(),
             size: None,
             calibration: Calibration::Auto,
+            tune: 0,
             report: None,
             force: false,
             origin: None,

@@ -93,7 +93,7 @@ pub use self::generate::{
 };
 pub use self::kernels::Kernels;
 #[doc(hidden)] // the converter's
-pub use self::kernels::{Features, PlainOp, one_by_one};
+pub use self::kernels::{Features, PlainOp, exp, one_by_one, sin_cos};
 #[doc(hidden)] // for `smolrun bench`
 pub use self::machine::Machine;
 #[doc(hidden)] // the converter's

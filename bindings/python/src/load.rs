@@ -101,6 +101,7 @@ pub(crate) fn load(
 /// keep: strs such as "down_proj.*=q6", each for the matrices whose names match
 /// calibrate: the file of a text that quantized matrices are to lose little on, "none", or "built-in", which is the
 ///     default for q4, q3 and a size
+/// tune: epochs over that text in which scales and norms are tuned by gradients
 /// lora: the directory of a PEFT adapter that is merged into the weights
 /// config, tokenizer: these files, where they do not lie beside the source
 /// report: the file of a text on which the blob is compared with its checkpoint
@@ -109,8 +110,8 @@ pub(crate) fn load(
 ///     Ctrl-C, ends the conversion, which leaves nothing behind
 #[pyfunction]
 #[pyo3(signature = (
-    source, out, *, dtype = "f32", size = None, keep = Vec::new(), calibrate = None, lora = None, config = None,
-    tokenizer = None, report = None, force = false, progress = None
+    source, out, *, dtype = "f32", size = None, keep = Vec::new(), calibrate = None, tune = 0, lora = None,
+    config = None, tokenizer = None, report = None, force = false, progress = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
 pub(crate) fn convert(
@@ -121,6 +122,7 @@ pub(crate) fn convert(
     size: Option<&str>,
     keep: Vec<String>,
     calibrate: Option<PathBuf>,
+    tune: u32,
     lora: Option<PathBuf>,
     config: Option<PathBuf>,
     tokenizer: Option<PathBuf>,
@@ -143,6 +145,7 @@ pub(crate) fn convert(
         weights: Weights { mix, keep },
         size,
         calibration: calibration(calibrate),
+        tune,
         report,
         force,
         ..smolconv::Options::new(source, out)

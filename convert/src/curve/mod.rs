@@ -95,7 +95,7 @@ pub fn curve(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
 fn measure_all(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
     let target = options.target()?;
     let text = Text::read(&options.text)?;
-    let calibration = options.calibration.text(true)?;
+    let calibration = options.calibration.text()?;
     let checkpoint = Checkpoint::open(&Options::new(&options.source, "."))?;
     target.must_not_be(checkpoint.files(), "those of the checkpoint")?;
     target.must_not_be(options.texts(), "the text that is read")?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 use smolrun::format::{PANEL, QuantizedPanels};
 
-use super::{Calibrated, Codes, Loss, Quantizer, Scratch};
+use super::{Calibrated, Codes, Loss, Quantizer, Scratch, panel};
 use crate::checkpoint::binding::Binding;
 use crate::checkpoint::rows::Rows;
 use crate::error::{Error, Result};
@@ -62,6 +62,21 @@ pub fn quantize(
     });
     let losses: Vec<Loss> = losses.collect::<Result<_>>()?; // in the order of the panels
     Ok((packed, losses.into_iter().sum()))
+}
+
+/// What a quantized section with these `bytes` lost.
+pub fn loss(source: &Source, binding: &Binding, bytes: &[u8]) -> Result<Loss> {
+    let Some(layout) = QuantizedPanels::new(binding.dtype, binding.columns()) else {
+        return Ok(Loss::default());
+    };
+    let (table, panels) = bytes.split_at(layout.values_len);
+    let panels = panels.par_chunks_exact(layout.panel_len).enumerate();
+    let losses = panels.map_init(Rows::default, |rows, (index, bytes)| {
+        let values = rows.values(source, binding.panel_rows(index))?;
+        Ok(panel::loss(layout, binding.dtype, table, bytes, values.chunks_exact(binding.columns())))
+    });
+    let losses: Vec<Loss> = losses.collect::<Result<_>>()?; // in the order of the panels
+    Ok(losses.into_iter().sum())
 }
 
 /// The bytes of all panels of a quantized section whose inputs are known, and what it lost.

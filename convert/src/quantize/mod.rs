@@ -12,6 +12,7 @@ mod panel;
 pub mod report;
 mod row;
 pub mod text;
+pub mod tuning;
 
 use std::iter::Sum;
 use std::ops::AddAssign;

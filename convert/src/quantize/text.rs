@@ -36,12 +36,11 @@ impl Text {
 }
 
 impl Calibration {
-    /// The text, if there is to be one: without a word about it, whether it is `by_default`.
-    pub fn text(&self, by_default: bool) -> Result<Option<Text>> {
+    /// The text, if there is to be one: of matrices that are calibrated by default.
+    pub fn text(&self) -> Result<Option<Text>> {
         match self {
             Calibration::None => Ok(None),
-            Calibration::Auto => Ok(by_default.then(Text::built_in)),
-            Calibration::BuiltIn => Ok(Some(Text::built_in())),
+            Calibration::Auto | Calibration::BuiltIn => Ok(Some(Text::built_in())),
             Calibration::Text(path) => Text::read(path).map(Some),
         }
     }

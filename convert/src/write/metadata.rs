@@ -49,6 +49,9 @@ struct Quantization {
     keep: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<SourceRecord>,
+    /// Epochs over that text in which scales and norms were tuned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned_epochs: Option<u32>,
 }
 
 /// The metadata with what is known last.
@@ -145,13 +148,20 @@ impl Metadata {
         let keep = keep.iter().map(ToString::to_string).collect();
         let dtype = size.is_none().then(|| mix.name());
         let size = size.map(|size| size.bytes);
-        self.quantization = Some(Quantization { dtype, size, keep, calibration: None });
+        self.quantization = Some(Quantization { dtype, size, keep, calibration: None, tuned_epochs: None });
     }
 
     /// They were so for the least error on `text`.
     pub fn calibrated_on(&mut self, text: &Text) {
         if let Some(quantization) = &mut self.quantization {
             quantization.calibration = Some(SourceRecord::new(&text.path, text.text.as_bytes()));
+        }
+    }
+
+    /// Scales and norms were tuned in so many epochs over that text.
+    pub fn tuned(&mut self, epochs: u32) {
+        if let Some(quantization) = &mut self.quantization {
+            quantization.tuned_epochs = Some(epochs);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Quantized sections in a file of their own, until it is known which of them a blob takes.
+//! Sections that are made before others in a file of their own, until it is known which of them a blob takes.
 
 use std::collections::HashMap;
 use std::fs::File;

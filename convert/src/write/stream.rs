@@ -31,7 +31,7 @@ pub enum Content<'a> {
     Bytes(Vec<u8>),
     /// These tensors.
     Tensors(Binding<'a>),
-    /// These tensors, as they were quantized before.
+    /// These tensors, as they were made before.
     Shelved(Binding<'a>, Shelved),
     /// What is known once the tensors are packed: the last section, planned empty.
     Metadata(Box<Metadata>),
@@ -139,7 +139,9 @@ impl Packer<'_> {
                     for piece in shelved.pieces(PIECE_LEN) {
                         self.send_piece(index, Data::Bytes(piece.map_err(Error::io(self.path))?))?;
                     }
-                    self.quantized.push(QuantizedSection::new(binding, shelved.loss));
+                    if binding.dtype.code_bits().is_some() {
+                        self.quantized.push(QuantizedSection::new(binding, shelved.loss));
+                    }
                 }
                 Content::Metadata(metadata) => {
                     self.send_piece(index, Data::Bytes(metadata.to_json(&self.quantized)))?;

@@ -43,7 +43,8 @@ use self::isa::scalar::Scalar;
 use self::isa::simd128;
 #[cfg(target_arch = "x86_64")]
 use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
-pub(crate) use self::ops::math::sin_cos;
+#[doc(hidden)] // the converter's, too
+pub use self::ops::math::{exp, sin_cos};
 pub(crate) use self::ops::{
     Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
     QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues, ScaleLanes, ScaleRows, SiluMul, Softmax,

@@ -391,6 +391,7 @@ def convert(
     size: str | None = None,
     keep: Sequence[str] = ...,
     calibrate: _Path | None = None,
+    tune: int = 0,
     lora: _Path | None = None,
     config: _Path | None = None,
     tokenizer: _Path | None = None,

@@ -23,6 +23,11 @@ pub(crate) struct Samples {
 impl Samples {
     /// Of `text`; an error if there is not one window.
     pub(crate) fn new(model: &Model, text: &str) -> smolrun::Result<Samples> {
+        Samples::skipping(0.0, model, text)
+    }
+
+    /// The same of windows that begin later, by that part of a window.
+    pub(crate) fn skipping(part: f32, model: &Model, text: &str) -> smolrun::Result<Samples> {
         let tokenizer = model.tokenizer();
         let prefix = tokenizer.prompt_prefix()?;
         let tokens = tokenizer.encode(text, SpecialTokens::AsText)?;
@@ -32,12 +37,14 @@ impl Samples {
             let expected = format!("a text of at least {own} tokens");
             return Err(smolrun::Error::Argument { name: "text", expected, found: tokens.len().to_string() });
         }
+        let skipped = ((own as f32 * part) as usize).min(tokens.len() - own);
+        let tokens = &tokens[skipped..];
         let windows = spread(tokens.len() / own, MOST_WINDOWS)
             .map(|window| [prefix, &tokens[window * own..][..own]].concat())
             .collect();
         let firsts = match prefix.first() {
             Some(&first) => vec![(first, 1.0)],
-            None => firsts(&tokens, begins_conversations(model)),
+            None => firsts(tokens, begins_conversations(model)),
         };
         Ok(Samples { windows, firsts })
     }

@@ -27,7 +27,7 @@ fn join_lanes(mut lanes: Lanes, join: impl Fn(f32, f32) -> f32) -> f32 {
 ///
 /// x = n ln 2 + r with |r| ≤ ln 2 / 2, then a polynomial in r (coefficients of Cephes' `expf`) and 2^n by its bits.
 #[inline(always)]
-pub(crate) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN2_HI: f32 = 0.693_359_4; // 0.693359375, exact in 9 bits
@@ -267,7 +267,7 @@ fn mask(scores: &mut [Lanes], rows: usize, row: usize, seen: Range<usize>) {
 /// Reduced in f64 to |r| ≤ π/4 by subtracting a multiple of π/2 in two parts, then the Taylor polynomials to r^13 and
 /// r^14, whose remainders are below 1e-13. No libm: its results differ between platforms.
 #[inline(always)]
-pub(crate) fn sin_cos(angle: f32) -> (f32, f32) {
+pub fn sin_cos(angle: f32) -> (f32, f32) {
     const HALF_PI_HI: f64 = 1.570_796_326_734_125_6; // 33 bits of π/2: exact when multiplied by a quarter turn count
     const HALF_PI_LO: f64 = 6.077_100_506_506_192e-11;
     let turns = (f64::from(angle) * std::f64::consts::FRAC_2_PI + 0.5).floor();

@@ -1,0 +1,67 @@
+//! Activations and panels, `[features/16][rows][16]`, in other orders.
+
+use rayon::prelude::*;
+use smolrun::format::PANEL;
+use smolrun::{Kernels, PlainOp};
+
+/// A number of each of 16 features.
+pub(super) type Lanes = [f32; PANEL];
+
+/// `[features/16][rows][16]` as `[rows/16, rounded up][features][16]`, with zeroes past the last row.
+pub(super) fn transposed(kernels: Kernels, from: &[f32], rows: usize) -> Vec<f32> {
+    let features = from.len() / rows;
+    let mut to = vec![0.0; rows.next_multiple_of(PANEL) * features];
+    to.par_chunks_exact_mut(features * PANEL).enumerate().for_each(|(panel, to)| {
+        kernels.compute(TransposePanel {
+            from: from.as_chunks().0,
+            rows,
+            first: panel * PANEL,
+            to: to.as_chunks_mut().0,
+        });
+    });
+    to
+}
+
+/// Sixteen rows of all features become sixteen features of all rows.
+struct TransposePanel<'a> {
+    /// `[features/16][rows][16]`
+    from: &'a [Lanes],
+    rows: usize,
+    /// The first of the sixteen rows, of which some may be missing.
+    first: usize,
+    /// `[features][16]`
+    to: &'a mut [Lanes],
+}
+
+impl PlainOp for TransposePanel<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let TransposePanel { from, rows, first, to } = self;
+        let count = PANEL.min(rows - first);
+        for (from, to) in from.chunks_exact(rows).zip(to.as_chunks_mut::<PANEL>().0) {
+            for (lane, from) in from[first..][..count].iter().enumerate() {
+                for feature in 0..PANEL {
+                    to[feature][lane] = from[feature];
+                }
+            }
+        }
+    }
+}
+
+/// Rows `first..first + count` of `[features/16][rows][16]`, as `[features/16][count][16]`.
+pub(super) fn some_rows(from: &[f32], rows: usize, first: usize, count: usize) -> Vec<f32> {
+    let panels = from.chunks_exact(rows * PANEL);
+    panels.flat_map(|panel| &panel[first * PANEL..][..count * PANEL]).copied().collect()
+}
+
+/// Writes `from`, `[features/16][count][16]`, to the rows from `first` on of `[features/16][rows][16]`.
+pub(super) fn put_rows(from: &[f32], count: usize, to: &mut [f32], rows: usize, first: usize) {
+    for (from, to) in from.chunks_exact(count * PANEL).zip(to.chunks_exact_mut(rows * PANEL)) {
+        to[first * PANEL..][..count * PANEL].copy_from_slice(from);
+    }
+}
+
+/// `to += from`.
+pub(super) fn add(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
