@@ -28,6 +28,17 @@ def test_a_conversion_tells_its_progress(tmp_path: Path) -> None:
     smolrun.load(tmp_path / "q4.bin", verify=True)
 
 
+def test_tuning_tells_its_progress(tmp_path: Path) -> None:
+    told: set[str] = set()
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a king who had three daughters. " * 100)
+    smolrun.convert(
+        TALES, tmp_path / "q4.bin", dtype="q4", calibrate=text, tune=1, progress=lambda step, *_: told.add(step)
+    )
+    assert "tuning" in told, told
+    smolrun.load(tmp_path / "q4.bin", verify=True)
+
+
 def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path) -> None:
     def stop(*_: object) -> None:
         raise RuntimeError("enough")
@@ -56,6 +67,8 @@ def test_wrong_arguments_are_said(tmp_path: Path) -> None:
         smolrun.convert(TALES, out, size="1kB")
     with pytest.raises(smolrun.ArgumentError, match="--calibrate"):
         smolrun.convert(TALES, out, calibrate="built-in")
+    with pytest.raises(smolrun.ArgumentError, match="--tune: expected matrices that are calibrated"):
+        smolrun.convert(TALES, out, dtype="q8", tune=1)
     with pytest.raises(smolrun.Error):
         smolrun.convert(tmp_path / "nothing", out)
 
