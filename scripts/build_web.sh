@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the page: a model as q3 in parts, the npm package with its WebAssembly, the demo.
+# Build the page: a model as tuned q3 in parts, the npm package with its WebAssembly, the demo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,7 +10,7 @@ usage: scripts/build_web.sh [--dist DIR] [--limit BYTES] [--blob FILE] [MODEL_DI
 
 MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; beside it the page always has models/tales-4m
 --dist DIR    where the page goes [default: dist]
---blob FILE   what smolconv made of MODEL_DIR, instead of converting it to q3 now, which takes minutes
+--blob FILE   what smolconv made of MODEL_DIR, instead of converting it (--dtype q3 --tune 3) now, which takes ten minutes
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 
@@ -132,18 +132,18 @@ program() { # NAME ARGS...
     if [[ -n ${SMOL_BIN:-} ]]; then "$SMOL_BIN/$1" "${@:2}"; else cargo run --locked --release --quiet -p "$1" -- "${@:2}"; fi
 }
 
-pack_model() { # MODEL_DIR DTYPE LICENCE [BLOB]
+pack_model() { # MODEL_DIR LICENCE BLOB, or nothing and how it is converted: OPTION...
     local name blob
     name=$(basename "$1")
     blob=$work/$name.bin
-    step "$name as $2"
-    if [[ -n ${4:-} ]]; then
-        cp "$4" "$blob"
+    step "$name"
+    if [[ -n $3 ]]; then
+        cp "$3" "$blob"
     else
-        program smolconv "$1" --dtype "$2" -o "$blob" --force
+        program smolconv "$1" "${@:4}" -o "$blob" --force
     fi
     program smolrun info "$blob" --json >"$work/info.json"
-    node "$package/tools/pack.mjs" "$blob" "$work/info.json" "$1/config.json" "$name" "$3" "$dist/models/$name"
+    node "$package/tools/pack.mjs" "$blob" "$work/info.json" "$1/config.json" "$name" "$2" "$dist/models/$name"
 }
 
 build_page() {
@@ -181,7 +181,7 @@ build_bindgen
 build_package
 [[ -n $package_only ]] && exit
 rm -rf "$dist"
-[[ -z $model_dir ]] || pack_model "$model_dir" q3 "$(licence "$model_dir")" "$model_blob"
-pack_model models/tales-4m q4 Apache-2.0
+[[ -z $model_dir ]] || pack_model "$model_dir" "$(licence "$model_dir")" "$model_blob" --dtype q3 --tune 3
+pack_model models/tales-4m Apache-2.0 '' --dtype q4
 build_page
 report

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Kernels, PlainOp, exp};
 
-use super::lanes::{Lanes, add, put_rows, some_rows, transposed};
+use super::panels::{Lanes, add, put_rows, some_rows, transposed};
 
 /// Queries that are taken together: they all read the keys up to the last one's.
 const TILE: usize = 64;

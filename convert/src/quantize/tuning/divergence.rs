@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Kernels, PlainOp, exp};
 
-use super::lanes::Lanes;
+use super::panels::Lanes;
 
 /// Panels that a thread takes at a time.
 const CHUNK: usize = 64;

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Kernels, PlainOp, exp};
 
-use super::lanes::Lanes;
+use super::panels::Lanes;
 
 /// Of gate and up, panels of both in turn, `[2 features/16][rows][16]`: `[features/16][rows][16]`.
 pub(super) fn forward(kernels: Kernels, gate_up: &[f32], rows: usize) -> Vec<f32> {

@@ -7,7 +7,7 @@ use smolrun::{Kernels, Model, PlainOp};
 
 use super::super::panel;
 use super::adam::Rate;
-use super::lanes::{Lanes, transposed};
+use super::panels::{Lanes, transposed};
 use super::scales::Scales;
 
 /// Panels that are multiplied together: those whose numbers fit the second-level cache.

@@ -8,16 +8,17 @@ mod adam;
 mod attention;
 mod divergence;
 mod feed_forward;
-mod lanes;
+
 mod matrix;
 mod network;
 mod norm;
+mod panels;
 mod rope;
 mod scales;
 mod vector;
 
 use smolrun::format::Kind;
-use smolrun::{Kernels, Model};
+use smolrun::{CancelToken, Kernels, Model};
 
 use self::adam::Rate;
 use self::divergence::Logits;
@@ -49,16 +50,18 @@ pub fn tune(
         windows.extend(shuffled(samples.windows, epoch as u64));
     }
     let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
-    let teacher = Network::new(teacher, kernels, longest);
-    let mut student = Network::new(student, kernels, longest);
+    let cancel = progress.cancel_token();
+    let teacher = Network::new(teacher, kernels, longest, cancel);
+    let mut student = Network::new(student, kernels, longest, cancel);
     progress.start_tokens("tuning", windows.iter().map(|window| window.len() as u64).sum());
     for (step, window) in windows.iter().enumerate() {
-        if !follow(&mut student, &teacher, window).is_finite() {
+        let divergence = follow(&mut student, &teacher, window);
+        progress.add(window.len() as u64)?;
+        if !divergence.is_finite() {
             let problem = "expected predictions on it that are finite, found others (leave out --tune)";
             return Err(Error::file(&text.path, problem));
         }
         student.step(Rate::of(step, windows.len()));
-        progress.add(window.len() as u64)?;
     }
     student.visit(&mut |kind, layer, tuned| keep(kind, layer, tuned.bytes()))
 }
@@ -76,8 +79,9 @@ pub struct Gradients {
 /// The gradients over a window of tokens.
 pub fn gradients(student: &Model, teacher: &Model, tokens: &[u32]) -> Result<Gradients> {
     let kernels = Kernels::detect();
-    let teacher = Network::new(teacher, kernels, tokens.len());
-    let mut student = Network::new(student, kernels, tokens.len());
+    let cancel = CancelToken::default();
+    let teacher = Network::new(teacher, kernels, tokens.len(), &cancel);
+    let mut student = Network::new(student, kernels, tokens.len(), &cancel);
     let divergence = follow(&mut student, &teacher, tokens);
     let mut sections = Vec::new();
     student.visit(&mut |kind, layer, tuned| {

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use smolrun::format::{Kind, LayerFlags, LayerSections, MatrixSection, PANEL};
-use smolrun::{Kernels, Model};
+use smolrun::{CancelToken, Kernels, Model};
 
 use super::adam::Rate;
 use super::attention::Attention;
 use super::feed_forward;
-use super::lanes::{add, transposed};
 use super::matrix::{Matrix, Quantized};
 use super::norm::Norm;
+use super::panels::{add, transposed};
 use super::rope::Rope;
 use super::vector::Vector;
 use crate::error::Result;
@@ -46,6 +46,8 @@ impl<'a> Tuned<'a> {
 pub(super) struct Network<'m> {
     model: &'m Model,
     pub(super) kernels: Kernels,
+    /// Once it is cancelled, passes end before the next layer: what they give is good for nothing.
+    cancel: CancelToken,
     rope: Rope,
     embedding: Vec<Matrix<'m>>,
     layers: Vec<Layer<'m>>,
@@ -96,7 +98,12 @@ pub(super) struct Trace {
 
 impl<'m> Network<'m> {
     /// For windows of at most so many tokens.
-    pub(super) fn new(model: &'m Model, kernels: Kernels, longest: usize) -> Network<'m> {
+    pub(super) fn new(
+        model: &'m Model,
+        kernels: Kernels,
+        longest: usize,
+        cancel: &CancelToken,
+    ) -> Network<'m> {
         let (config, weights) = (model.config(), &model.layout().weights);
         let vocab = |sections: &'m [MatrixSection]| {
             sections.iter().map(|section| Matrix::new(model, section, config.hidden_size)).collect()
@@ -104,6 +111,7 @@ impl<'m> Network<'m> {
         Network {
             model,
             kernels,
+            cancel: cancel.clone(),
             rope: Rope::new(floats(model, &weights.rope_inv_freq), longest),
             embedding: vocab(&weights.embed_tokens),
             layers: weights.layers.iter().map(|sections| Layer::new(model, sections)).collect(),
@@ -167,7 +175,7 @@ impl<'m> Network<'m> {
             self.embedding[part].copy_row(self.kernels, row, &mut x, rows, column);
         }
         let mut layers = Vec::with_capacity(self.layers.len());
-        for layer in &self.layers {
+        for layer in self.layers.iter().take_while(|_| !self.cancel.is_cancelled()) {
             let (kept, after) = self.pass(rows).forward(layer, x);
             layers.push(kept);
             x = after;
@@ -198,10 +206,11 @@ impl<'m> Network<'m> {
             d_logits = later;
         }
         let mut dx = vec![0.0; hidden.len()];
-        let Network { model, kernels, rope, embedding, layers, norm, .. } = self;
+        let Network { model, kernels, cancel, rope, embedding, layers, norm, .. } = self;
         let pass = Pass { model, kernels: *kernels, rope, rows };
         pass.norm().backward(&after, &norm.weights, &d_hidden, &mut dx, Some(&mut norm.gradient));
-        for (layer, kept) in layers.iter_mut().zip(kept).rev() {
+        let layers = layers.iter_mut().zip(kept).rev();
+        for (layer, kept) in layers.take_while(|_| !cancel.is_cancelled()) {
             pass.backward(layer, kept, &mut dx);
         }
         for (column, &token) in tokens.iter().enumerate() {

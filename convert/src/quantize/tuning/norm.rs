@@ -3,7 +3,7 @@
 use smolrun::format::PANEL;
 use smolrun::{Kernels, PlainOp};
 
-use super::lanes::Lanes;
+use super::panels::Lanes;
 
 /// Norms of rows of so many features.
 #[derive(Clone, Copy, Debug)]

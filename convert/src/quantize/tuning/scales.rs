@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use smolrun::format::{PANEL, QuantizedPanels};
 
 use super::adam::{Moments, Rate};
-use super::lanes::Lanes;
+use super::panels::Lanes;
 
 /// How far a scale goes in a step at most, about, as a part of itself: of a row, and of a block.
 const STEP: f32 = 2.5e-4;
