@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
 use smol_tests::common::{
     Blob, Checkpoint, Running, TALES, TempDir, TensorDtype, blob, data, program, tales,
 };
@@ -121,7 +122,9 @@ fn a_tuned_blob_has_as_many_bytes_and_expects_more_of_what_the_model_expects() {
     let text = short_text(&temp);
     let [plain, tuned] = [("plain", &[][..]), ("tuned", &["--tune", "8"])].map(|(name, tune)| {
         let out = temp.join(name);
-        let more = [&["--dtype", "q4", "--calibrate", &text][..], tune].concat();
+        let all_widths =
+            ["--dtype", "q4", "--keep", "o_proj=q3", "--keep", "qkv_proj=q8", "--calibrate", &text];
+        let more = [&all_widths[..], tune].concat();
         assert_eq!(convert(&tales(), &out, &more).code, 0);
         out
     });
@@ -131,8 +134,15 @@ fn a_tuned_blob_has_as_many_bytes_and_expects_more_of_what_the_model_expects() {
         weights.map(|section| section["length"].as_u64().unwrap()).sum()
     };
     assert_eq!(matrices(&plain), matrices(&tuned));
-    let quantization = &inspect(&tuned)["metadata"]["quantisation"];
-    assert_eq!(quantization["tuned_epochs"], 8);
+    let [before, after] = [&plain, &tuned].map(|path| inspect(path)["metadata"]["quantisation"].clone());
+    assert_eq!((&before["tuned_epochs"], &after["tuned_epochs"]), (&Value::Null, &json!(8)));
+    let sections = [&before, &after].map(|quantization| quantization["sections"].as_array().unwrap());
+    assert_eq!(sections[0].len(), sections[1].len());
+    for (before, after) in sections[0].iter().zip(sections[1]) {
+        let error = |section: &Value| section["relative_error"].as_f64().unwrap();
+        assert_near(&after["section"].to_string(), error(after), error(before), 0.1); // scales moved by little
+        assert!(before.get("output_error").is_some() && after.get("output_error").is_none(), "{after}");
+    }
     let mut f32 = session(&blob(TALES));
     let tokens = tokens(&f32);
     let [plain, tuned] = [&plain, &tuned]
