@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Kernels, PlainOp, exp};
 
-use super::panels::{Lanes, add, put_rows, some_rows, transposed};
+use super::panels::{Lanes, add, put_rows, some_rows, transposed, zeroes};
 
 /// Queries that are taken together: they all read the keys up to the last one's.
 const TILE: usize = 64;
@@ -47,7 +47,7 @@ impl Attention {
         let heads = d_mixed.par_chunks(len).enumerate();
         let gradients: Vec<_> =
             heads.map(|(head, d_mixed)| self.unmix(&self.head(qkv, head), d_mixed)).collect();
-        let mut d_qkv = vec![0.0; qkv.len()];
+        let mut d_qkv = zeroes(qkv.len());
         let (d_queries, d_others) = d_qkv.split_at_mut(self.heads * len);
         let (d_keys, d_values) = d_others.split_at_mut(self.kv_heads * len);
         for (head, [queries, keys, values]) in gradients.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Attention {
             let queries = tile.queries(head.queries);
             let weights = tile.weights(&across, &queries);
             let values = some_rows(head.values, self.rows, 0, tile.keys);
-            let mut of_tile = vec![0.0; queries.len()];
+            let mut of_tile = zeroes(queries.len());
             self.kernels.add_product(&values, tile.keys, &weights, tile.count, &mut of_tile);
             put_rows(&of_tile, tile.count, mixed, self.rows, tile.first);
         }
@@ -98,8 +98,8 @@ impl Attention {
         let keys_across = transposed(kernels, head.keys, rows);
         let values_across = transposed(kernels, head.values, rows);
         let mut d_queries = vec![0.0; head.queries.len()];
-        let mut d_keys = vec![0.0; keys_across.len()]; // both as `[rows/16][head_dim][16]`
-        let mut d_values = vec![0.0; keys_across.len()];
+        let mut d_keys = zeroes(keys_across.len()); // both as `[rows/16][head_dim][16]`
+        let mut d_values = zeroes(keys_across.len());
         for tile in self.tiles() {
             let queries = tile.queries(head.queries);
             let d_mixed = tile.queries(d_mixed);
@@ -111,7 +111,7 @@ impl Attention {
                 scale: self.scale,
                 d_scores: d_scores.as_chunks_mut().0,
             });
-            let mut d_tile = vec![0.0; queries.len()];
+            let mut d_tile = zeroes(queries.len());
             let keys = some_rows(head.keys, rows, 0, tile.keys);
             kernels.add_product(&keys, tile.keys, &d_scores, tile.count, &mut d_tile);
             put_rows(&d_tile, tile.count, &mut d_queries, rows, tile.first);
@@ -152,7 +152,7 @@ impl Tile {
     fn products(&self, across: &[f32], queries: &[f32]) -> Vec<f32> {
         let Attention { kernels, head_dim, .. } = self.attention;
         let keys = self.padded_keys();
-        let mut products = vec![0.0; keys * self.count];
+        let mut products = zeroes(keys * self.count);
         kernels.add_product(&across[..keys * head_dim], head_dim, queries, self.count, &mut products);
         products
     }

@@ -7,7 +7,7 @@ use smolrun::{Kernels, Model, PlainOp};
 
 use super::super::panel;
 use super::adam::Rate;
-use super::panels::{Lanes, transposed};
+use super::panels::{Lanes, transposed, zeroes};
 use super::scales::Scales;
 
 /// Panels that are multiplied together: those whose numbers fit the second-level cache.
@@ -69,19 +69,24 @@ impl<'m> Matrix<'m> {
 
     /// Its outputs for activations `x`, `[inputs/16, rounded up][rows][16]`: `[panels][rows][16]`.
     pub(super) fn product(&self, kernels: Kernels, x: &[f32], rows: usize) -> Vec<f32> {
-        let mut y = vec![0.0; self.panels * rows * PANEL];
+        let mut y = zeroes(self.panels * rows * PANEL);
+        self.add_product(kernels, x, rows, &mut y);
+        y
+    }
+
+    /// Adds them to `y`.
+    pub(super) fn add_product(&self, kernels: Kernels, x: &[f32], rows: usize, y: &mut [f32]) {
         let groups = y.par_chunks_mut(TOGETHER * rows * PANEL).enumerate();
         groups.for_each_init(Vec::new, |w, (group, y)| {
             let panels = y.len() / (rows * PANEL);
             self.write(kernels, group * TOGETHER, panels, self.inputs, w);
             kernels.add_product(w.as_flattened(), self.inputs, x, rows, y);
         });
-        y
     }
 
     /// For inputs `x`, the gradient `dy` of the outputs as that of the inputs, like these; keeps that of the scales.
     pub(super) fn backward(&mut self, kernels: Kernels, x: &[f32], dy: &[f32], rows: usize) -> Vec<f32> {
-        let mut dx = vec![0.0; x.len()];
+        let mut dx = zeroes(x.len());
         let x = transposed(kernels, x, rows);
         self.add_backward(kernels, &x, dy, rows, &mut dx);
         dx

@@ -98,7 +98,8 @@ fn follow(student: &mut Network, teacher: &Network, tokens: &[u32]) -> f64 {
     let logits = |network: &Network, hidden: &[f32]| network.logits(hidden, tokens.len());
     let mut logits = Logits { student: logits(student, &trace.hidden), teacher: logits(teacher, &target) };
     let divergence = logits.divergence(student.kernels, tokens.len(), student.vocab_size());
-    student.backward(tokens, trace, &logits.student);
+    drop(logits.teacher); // large
+    student.backward(tokens, trace, logits.student);
     teacher.release();
     divergence
 }

@@ -10,7 +10,7 @@ use super::attention::Attention;
 use super::feed_forward;
 use super::matrix::{Matrix, Quantized};
 use super::norm::Norm;
-use super::panels::{add, transposed};
+use super::panels::{add, transposed, zeroes};
 use super::rope::Rope;
 use super::vector::Vector;
 use crate::error::Result;
@@ -186,26 +186,32 @@ impl<'m> Network<'m> {
 
     /// The logits of last hidden states, `[vocab_size/16, rounded up][rows][16]`.
     pub(super) fn logits(&self, hidden: &[f32], rows: usize) -> Vec<f32> {
-        let mut logits = Vec::new();
-        for part in self.lm_head.as_ref().unwrap_or(&self.embedding) {
-            logits.append(&mut part.product(self.kernels, hidden, rows));
+        let parts = self.lm_head.as_ref().unwrap_or(&self.embedding);
+        let panels: usize = parts.iter().map(|part| part.panels).sum();
+        let mut logits = zeroes(panels * rows * PANEL);
+        let mut rest = &mut logits[..];
+        for part in parts {
+            let (now, later) = rest.split_at_mut(part.panels * rows * PANEL);
+            part.add_product(self.kernels, hidden, rows, now);
+            rest = later;
         }
         logits
     }
 
     /// The gradients of all that is tuned, for those at the logits, which `trace` led to.
-    pub(super) fn backward(&mut self, tokens: &[u32], trace: Trace, d_logits: &[f32]) {
+    pub(super) fn backward(&mut self, tokens: &[u32], trace: Trace, d_logits: Vec<f32>) {
         let rows = tokens.len();
         let Trace { layers: kept, after, hidden } = trace;
-        let mut d_hidden = vec![0.0; hidden.len()];
+        let mut d_hidden = zeroes(hidden.len());
         let across = transposed(self.kernels, &hidden, rows);
-        let mut d_logits = d_logits;
+        let mut rest = &d_logits[..];
         for part in self.lm_head.as_mut().unwrap_or(&mut self.embedding) {
-            let (now, later) = d_logits.split_at(part.panels * rows * PANEL);
+            let (now, later) = rest.split_at(part.panels * rows * PANEL);
             part.add_backward(self.kernels, &across, now, rows, &mut d_hidden);
-            d_logits = later;
+            rest = later;
         }
-        let mut dx = vec![0.0; hidden.len()];
+        drop(d_logits); // large
+        let mut dx = zeroes(hidden.len());
         let Network { model, kernels, cancel, rope, embedding, layers, norm, .. } = self;
         let pass = Pass { model, kernels: *kernels, rope, rows };
         pass.norm().backward(&after, &norm.weights, &d_hidden, &mut dx, Some(&mut norm.gradient));
