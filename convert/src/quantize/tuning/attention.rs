@@ -81,7 +81,7 @@ impl Attention {
     }
 
     fn mix(self, head: &Head, mixed: &mut [f32]) {
-        let across = transposed(self.kernels, head.keys, self.rows);
+        let across = transposed(head.keys, self.rows);
         for tile in self.tiles() {
             let queries = tile.queries(head.queries);
             let weights = tile.weights(&across, &queries);
@@ -95,8 +95,8 @@ impl Attention {
     /// Gradients of queries, keys and values.
     fn unmix(self, head: &Head, d_mixed: &[f32]) -> [Vec<f32>; 3] {
         let Attention { kernels, rows, head_dim, .. } = self;
-        let keys_across = transposed(kernels, head.keys, rows);
-        let values_across = transposed(kernels, head.values, rows);
+        let keys_across = transposed(head.keys, rows);
+        let values_across = transposed(head.values, rows);
         let mut d_queries = vec![0.0; head.queries.len()];
         let mut d_keys = zeroes(keys_across.len()); // both as `[rows/16][head_dim][16]`
         let mut d_values = zeroes(keys_across.len());
@@ -116,13 +116,13 @@ impl Attention {
             kernels.add_product(&keys, tile.keys, &d_scores, tile.count, &mut d_tile);
             put_rows(&d_tile, tile.count, &mut d_queries, rows, tile.first);
             let seen = tile.padded_keys() * head_dim;
-            let across = |of: &[f32]| transposed(kernels, of, tile.count);
+            let across = |of: &[f32]| transposed(of, tile.count);
             kernels.add_product(&d_scores, tile.count, &across(&queries), head_dim, &mut d_keys[..seen]);
             kernels.add_product(&weights, tile.count, &across(&d_mixed), head_dim, &mut d_values[..seen]);
         }
         // Back from positions side by side to features side by side: no position is past the last.
         let back = |of: &[f32]| {
-            let features = transposed(kernels, of, head_dim);
+            let features = transposed(of, head_dim);
             some_rows(&features, rows.next_multiple_of(PANEL), 0, rows)
         };
         [d_queries, back(&d_keys), back(&d_values)]

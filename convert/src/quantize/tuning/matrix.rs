@@ -87,7 +87,7 @@ impl<'m> Matrix<'m> {
     /// For inputs `x`, the gradient `dy` of the outputs as that of the inputs, like these; keeps that of the scales.
     pub(super) fn backward(&mut self, kernels: Kernels, x: &[f32], dy: &[f32], rows: usize) -> Vec<f32> {
         let mut dx = zeroes(x.len());
-        let x = transposed(kernels, x, rows);
+        let x = transposed(x, rows);
         self.add_backward(kernels, &x, dy, rows, &mut dx);
         dx
     }
@@ -108,7 +108,7 @@ impl<'m> Matrix<'m> {
             self.write_all(kernels, first, panels, columns, &mut w);
             let dy = &dy[first * rows * PANEL..][..panels * rows * PANEL];
             let outputs = panels * PANEL;
-            let across = transposed(kernels, w.as_flattened(), columns);
+            let across = transposed(w.as_flattened(), columns);
             let parts =
                 across.par_chunks(TOGETHER * outputs * PANEL).zip(dx.par_chunks_mut(TOGETHER * rows * PANEL));
             parts.for_each(|(w, dx)| kernels.add_product(w, outputs, dy, rows, dx));

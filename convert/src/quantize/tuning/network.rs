@@ -203,7 +203,7 @@ impl<'m> Network<'m> {
         let rows = tokens.len();
         let Trace { layers: kept, after, hidden } = trace;
         let mut d_hidden = zeroes(hidden.len());
-        let across = transposed(self.kernels, &hidden, rows);
+        let across = transposed(&hidden, rows);
         let mut rest = &d_logits[..];
         for part in self.lm_head.as_mut().unwrap_or(&mut self.embedding) {
             let (now, later) = rest.split_at(part.panels * rows * PANEL);

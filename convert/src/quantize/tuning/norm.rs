@@ -1,7 +1,7 @@
 //! RMSNorm, there and back.
 
 use smolrun::format::PANEL;
-use smolrun::{Kernels, PlainOp};
+use smolrun::{Kernels, PlainOp, one_by_one};
 
 use super::panels::Lanes;
 
@@ -97,7 +97,7 @@ impl PlainOp for Scale<'_> {
         let panels = x.chunks_exact(rows).zip(y.chunks_exact_mut(rows)).zip(weight.chunks(PANEL));
         for ((x, y), weight) in panels {
             let weight = lanes_of(weight);
-            for ((x, y), inverse) in x.iter().zip(y).zip(inverse) {
+            for ((x, y), inverse) in one_by_one(x).zip(y).zip(inverse) {
                 for lane in 0..PANEL {
                     y[lane] = x[lane] * inverse * weight[lane];
                 }
@@ -123,7 +123,7 @@ impl PlainOp for Mean<'_> {
         let rows = means.len();
         for ((x, dy), weight) in x.chunks_exact(rows).zip(dy.chunks_exact(rows)).zip(weight.chunks(PANEL)) {
             let weight = lanes_of(weight);
-            for ((x, dy), mean) in x.iter().zip(dy).zip(&mut *means) {
+            for ((x, dy), mean) in one_by_one(x).zip(dy).zip(&mut *means) {
                 let mut sum = 0.0;
                 for lane in 0..PANEL {
                     sum += x[lane] * weight[lane] * dy[lane];
@@ -178,7 +178,7 @@ impl PlainOp for AtInput<'_> {
         let panels = x.chunks_exact(rows).zip(dy.chunks_exact(rows)).zip(dx.chunks_exact_mut(rows));
         for (((x, dy), dx), weight) in panels.zip(weight.chunks(PANEL)) {
             let weight = lanes_of(weight);
-            let rows = x.iter().zip(dy).zip(dx).zip(inverse).zip(means);
+            let rows = one_by_one(x).zip(dy).zip(dx).zip(inverse).zip(means);
             for ((((x, dy), dx), inverse), mean) in rows {
                 let along = inverse * inverse * mean;
                 for lane in 0..PANEL {

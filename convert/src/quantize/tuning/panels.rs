@@ -2,7 +2,6 @@
 
 use rayon::prelude::*;
 use smolrun::format::PANEL;
-use smolrun::{Kernels, PlainOp};
 
 /// A number of each of 16 features.
 pub(super) type Lanes = [f32; PANEL];
@@ -16,41 +15,23 @@ pub(super) fn zeroes(len: usize) -> Vec<f32> {
 }
 
 /// `[features/16][rows][16]` as `[rows/16, rounded up][features][16]`, with zeroes past the last row.
-pub(super) fn transposed(kernels: Kernels, from: &[f32], rows: usize) -> Vec<f32> {
+pub(super) fn transposed(from: &[f32], rows: usize) -> Vec<f32> {
     let features = from.len() / rows;
     let mut to = vec![0.0; rows.next_multiple_of(PANEL) * features];
     to.par_chunks_exact_mut(features * PANEL).enumerate().for_each(|(panel, to)| {
-        kernels.compute(TransposePanel {
-            from: from.as_chunks().0,
-            rows,
-            first: panel * PANEL,
-            to: to.as_chunks_mut().0,
-        });
+        transpose_panel(from.as_chunks().0, rows, panel * PANEL, to.as_chunks_mut().0);
     });
     to
 }
 
-/// Sixteen rows of all features become sixteen features of all rows.
-struct TransposePanel<'a> {
-    /// `[features/16][rows][16]`
-    from: &'a [Lanes],
-    rows: usize,
-    /// The first of the sixteen rows, of which some may be missing.
-    first: usize,
-    /// `[features][16]`
-    to: &'a mut [Lanes],
-}
-
-impl PlainOp for TransposePanel<'_> {
-    #[inline(always)]
-    fn compute(self) {
-        let TransposePanel { from, rows, first, to } = self;
-        let count = PANEL.min(rows - first);
-        for (from, to) in from.chunks_exact(rows).zip(to.as_chunks_mut::<PANEL>().0) {
-            for (lane, from) in from[first..][..count].iter().enumerate() {
-                for feature in 0..PANEL {
-                    to[feature][lane] = from[feature];
-                }
+/// Sixteen rows of all features, of which some may be missing, become sixteen features of all rows. Not compiled for any
+/// instruction set: those that gather would do so, number by number.
+fn transpose_panel(from: &[Lanes], rows: usize, first: usize, to: &mut [Lanes]) {
+    let count = PANEL.min(rows - first);
+    for (from, to) in from.chunks_exact(rows).zip(to.as_chunks_mut::<PANEL>().0) {
+        for (lane, from) in from[first..][..count].iter().enumerate() {
+            for feature in 0..PANEL {
+                to[feature][lane] = from[feature];
             }
         }
     }
