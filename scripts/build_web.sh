@@ -10,7 +10,7 @@ usage: scripts/build_web.sh [--dist DIR] [--limit BYTES] [--blob FILE] [MODEL_DI
 
 MODEL_DIR     a Hugging Face directory, as scripts/fetch_model.sh makes one; beside it the page always has models/tales-4m
 --dist DIR    where the page goes [default: dist]
---blob FILE   what smolconv made of MODEL_DIR, instead of converting it (--dtype q3 --tune 3) now, which takes ten minutes
+--blob FILE   what smolconv made of MODEL_DIR, instead of converting it (--dtype q3 --tune 3) now, which takes long
 --limit BYTES fail if the page is larger [default: $limit]
 --package     only the npm package: bindings/wasm/lib
 

@@ -22,8 +22,8 @@ const STEP: f32 = 2e-4;
 /// One scale of so many is moved, by the smallest step that there is.
 const SOME: usize = 31;
 
-/// What the divergence becomes where all sections of a kind are moved with or against their gradient, and by how much it
-/// changes by that gradient.
+/// A blob in which the sections of a kind are moved with or against their gradient, and by how much the divergence changes by
+/// that gradient.
 struct Moved {
     blob: Blob,
     change: f64,

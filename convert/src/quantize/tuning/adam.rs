@@ -1,4 +1,4 @@
-//! Adam (Kingma and Ba 2015), without its learning rate.
+//! Adam (Kingma and Ba 2015), and how its rate rises and falls.
 
 /// Decay of the mean of gradients.
 const BETA_1: f32 = 0.9;
@@ -14,7 +14,7 @@ const WARM_UP: f32 = 0.1;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     /// What each parameter's own step is multiplied with.
-    pub(super) factor: f32,
+    factor: f32,
     /// What brings moments that began at zero up to means.
     mean: f32,
     square: f32,

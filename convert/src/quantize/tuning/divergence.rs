@@ -22,7 +22,7 @@ struct Row {
     most: [f32; 2],
     /// The sums of what e is to the power of, above that.
     sums: [f32; 2],
-    /// The sum of the teacher's, times how much more its logits are above their largest one.
+    /// The sum of the teacher's, each times how much nearer its logit is to the largest one than the student's.
     cross: f32,
 }
 

@@ -7,7 +7,7 @@ use smolrun::format::PANEL;
 pub(super) type Lanes = [f32; PANEL];
 
 /// So many zeroes, written one by one. Products read what they add to before they write it. Pages that come zeroed from the
-/// system would be faults twice, the second of which interrupts all threads: a fifth of all time.
+/// system would be faults twice, the second of which interrupts all threads: a sixth of all time.
 pub(super) fn zeroes(len: usize) -> Vec<f32> {
     let mut zeroes = Vec::with_capacity(len);
     zeroes.resize(len, 0.0);
