@@ -52,9 +52,9 @@ same_fast_logits() { # TARGET SETS: of as many sets with int8, with the scalar o
     }
 }
 
-convert_to_q4() { # OUT PROGRAM...: with little to read, as emulation is slow
+convert_to_q4() { # OUT PROGRAM...: calibrated and tuned, with little to read, as emulation is slow
     head -c 3000 convert/data/calibration.txt >"$out/text.txt"
-    "${@:2}" models/tales-4m -o "$1" --force --quiet --dtype q4 --calibrate "$out/text.txt"
+    "${@:2}" models/tales-4m -o "$1" --force --quiet --dtype q4 --tune 1 --calibrate "$out/text.txt"
 }
 
 same_conversion() { # TARGET
