@@ -12,6 +12,8 @@ use crate::format::{BLOCK, Dtype, QuantizedPanels};
 
 /// Codes of four inputs for each of a panel's outputs.
 pub(crate) type Group = [u8; 4 * LANES];
+/// What unsigned values are more than they should be: enough for the least one, -128.
+pub(crate) const OFFSET: u8 = 128;
 /// Times four inputs in a block.
 pub(crate) const GROUPS: usize = BLOCK / 4;
 
@@ -62,8 +64,8 @@ impl ActivationBits {
 pub(crate) struct ActivationBlock {
     /// The numbers in the set's [`Encoding`]: two halves for each four inputs, where [`Encoding::place`] says.
     pub(crate) halves: [i32; 2 * GROUPS],
-    /// What all of them add up to, negative; zero where no set needs it.
-    pub(crate) minus_sum: i32,
+    /// What [`OFFSET`] times all of them adds up to, negative; zero where no set needs it.
+    pub(crate) correction: i32,
     /// What the numbers are multiples of, divided by [`Encoding::factor`].
     pub(crate) scale: f32,
 }

@@ -169,6 +169,8 @@ pub(crate) trait Integers: Bytes {
     const STORED_ROWS: usize;
     /// The panels of such a tile of 6 rows, 1 or 2.
     const STORED_PANELS: usize;
+    /// Whether registers hold the sums of such a tile over blocks, beside those within one.
+    const KEEPS_SUMS: bool = false;
     /// Whether values in memory are multiplied for two rows and eight inputs at a time, by [`Integers::products_of_pairs`]: that
     /// is faster than to take codes apart again.
     const PAIRS: bool = false;
@@ -212,7 +214,7 @@ pub(crate) trait Integers: Bytes {
     #[inline(always)]
     fn products_of_pairs<const R: usize, const P: usize, const H: usize>(
         self,
-        _values: [&[Self::Stored; GROUPS]; P],
+        _values: &[[Self::Stored; GROUPS]; P],
         _x: &[ActivationBlock; R],
         _steps: usize,
     ) -> [[Self::Lanes; P]; R] {

@@ -342,7 +342,7 @@ impl Integers for Avx2<true> {
     #[inline(always)]
     fn sums(self, x: &ActivationBlock) -> [[__m256i; 2]; 2] {
         // SAFETY: see above.
-        unsafe { [[_mm256_set1_epi32(x.minus_sum); 2], [_mm256_setzero_si256(); 2]] }
+        unsafe { [[_mm256_setzero_si256(); 2], [_mm256_set1_epi32(x.correction); 2]] }
     }
 
     #[inline(always)]

@@ -284,6 +284,7 @@ impl<const VNNI: bool> Integers for Avx512<VNNI, false> {
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 2;
+    const KEEPS_SUMS: bool = true;
 
     type OneRow = Self;
     type ManyRows = Self;
@@ -356,6 +357,7 @@ impl Integers for Avx512Vnni {
     const ROWS: usize = 8;
     const STORED_ROWS: usize = 0;
     const STORED_PANELS: usize = 2;
+    const KEEPS_SUMS: bool = true;
 
     type OneRow = Self;
     type ManyRows = Avx512<true, false>;
@@ -396,7 +398,7 @@ impl Integers for Avx512Vnni {
     #[inline(always)]
     fn sums(self, x: &ActivationBlock) -> [__m512i; 2] {
         // SAFETY: see above.
-        unsafe { [_mm512_set1_epi32(x.minus_sum), _mm512_setzero_si512()] }
+        unsafe { [_mm512_setzero_si512(), _mm512_set1_epi32(x.correction)] }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use super::quantize::{magnitude, whole};
 use crate::format::{BLOCK, PANEL, QuantizedPanels};
 use crate::kernels::LANES;
-use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group, bytes};
+use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group, OFFSET, bytes};
 use crate::kernels::simd::{Integers, Op, one_by_one};
 
 /// Rounds all `tokens` of some panels of features to the same whole numbers and scales twice: as weights and, where there is
@@ -137,6 +137,6 @@ fn round(
     let Some(rows) = rows else { return };
     for (lane, row) in rows.iter_mut().enumerate() {
         row.scale = scales[lane] / encoding.factor() as f32;
-        row.minus_sum = if encoding == Encoding::I8 { sums[lane] } else { 0 };
+        row.correction = if encoding == Encoding::I8 { sums[lane].wrapping_mul(OFFSET.into()) } else { 0 };
     }
 }

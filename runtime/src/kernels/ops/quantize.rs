@@ -3,7 +3,7 @@
 use crate::format::BLOCK;
 use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
-use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding};
+use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, OFFSET};
 use crate::kernels::simd::{Integers, Op, PlainOp};
 use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, TILE_ROWS};
 
@@ -73,13 +73,13 @@ impl ActivationBlock {
     #[inline(always)]
     fn new(encoding: Encoding, bits: ActivationBits, x: [[f32; LANES]; 2]) -> ActivationBlock {
         let (numbers, sum, scale) = numbers(x, bits);
-        let minus_sum = match encoding {
+        let correction = match encoding {
             Encoding::I16 => 0,
-            Encoding::I8 => -sum,
+            Encoding::I8 => -sum * i32::from(OFFSET),
         };
         ActivationBlock {
             halves: encoding.encode(numbers, bits),
-            minus_sum,
+            correction,
             scale: scale / encoding.factor() as f32,
         }
     }

@@ -17,9 +17,9 @@ use crate::kernels::isa::amx::{Amx, HalfTiles, Registers, Sums, WholeTiles, tile
 use crate::kernels::isa::avx512::Avx512Vnni;
 use crate::kernels::isa::avx512_bf16::Avx512Bf16;
 use crate::kernels::ops::integers::{
-    Codes, MatmulRounded, MatmulTiles, OFFSET, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
+    Codes, MatmulRounded, MatmulTiles, Q3, Q4, Q5, Q6, Q8, QuantizedProduct, with_codes,
 };
-use crate::kernels::quantized::{GROUPS, Group, QuantizedPanel};
+use crate::kernels::quantized::{GROUPS, Group, OFFSET, QuantizedPanel};
 use crate::kernels::simd::{Aligned, Bytes, Cache, Integers, RunOn, Simd, prefetch, unrolled};
 use crate::kernels::tiles::{ActivationTile, ByteTile, QuantizedTile, SplitTile, TILE_ROWS, Tile};
 

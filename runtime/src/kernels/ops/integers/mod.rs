@@ -2,12 +2,11 @@
 //! a block of inputs, blocks are added in f32, see [`crate::kernels::quantized`].
 
 use std::hint::black_box;
-use std::ops::Range;
 
 use crate::format::Dtype;
 use crate::kernels::LANES;
 use crate::kernels::quantized::{
-    ActivationBits, ActivationBlock, Encoding, GROUPS, Group, Quantized, QuantizedPanel,
+    ActivationBits, ActivationBlock, Encoding, GROUPS, Group, OFFSET, Quantized, QuantizedPanel,
 };
 use crate::kernels::simd::{Aligned, Bytes, Integers, Op, unrolled};
 use crate::kernels::tiles::{QuantizedTile, TILE_ROWS, Tile};
@@ -15,9 +14,6 @@ use crate::kernels::tiles::{QuantizedTile, TILE_ROWS, Tile};
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
 /// in the first-level cache.
 const DEPTH: usize = 8;
-
-/// What unsigned values are more than they should be: enough for the least one, -128.
-pub(in crate::kernels) const OFFSET: u8 = 128;
 
 /// Calls a method with the type of a dtype's codes.
 macro_rules! with_codes {
@@ -465,37 +461,46 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// activations only the halves from `H` on are multiplied.
     #[inline(always)]
     fn stored_rows<const R: usize, const P: usize, const H: usize>(&self, y: &mut [[f32; LANES]]) {
-        let Aligned(buffer) = &mut Aligned([[[S::NOTHING_STORED; GROUPS]; DEPTH]; P]);
+        let Aligned(buffer) = &mut Aligned([[[S::NOTHING_STORED; GROUPS]; P]; DEPTH]);
+        let buffer = buffer.as_flattened_mut();
         for (first, y) in (0..).step_by(P).zip(y.chunks_mut(P * self.rows)) {
             let panels = y.len() / self.rows;
-            y.fill([0.0; LANES]);
+            if !S::KEEPS_SUMS {
+                y.fill([0.0; LANES]);
+            }
             for start in (0..self.w.blocks()).step_by(DEPTH) {
-                let blocks = start..self.w.blocks().min(start + DEPTH);
-                for (p, values) in buffer.iter_mut().enumerate().take(panels) {
-                    let (panel, values) = (self.w.panel(first + p), &mut values[..blocks.len()]);
+                let blocks = DEPTH.min(self.w.blocks() - start);
+                let buffer = &mut buffer[..blocks * panels];
+                for p in 0..panels {
+                    let (panel, values) = (self.w.panel(first + p), buffer[p..].iter_mut().step_by(panels));
                     with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
                 }
+                let values = black_box(&*buffer); // of unknown length, or the loop over them would be written out
                 if panels == P {
-                    self.stored_tiles::<R, P, H>(first, blocks, buffer, y);
-                } else if let Some(buffer) = buffer.first_chunk() {
-                    self.stored_tiles::<R, 1, H>(first, blocks, buffer, y);
+                    self.stored_tiles::<R, P, H>(first, start, values.as_chunks().0, y);
+                } else {
+                    self.stored_tiles::<R, 1, H>(first, start, values.as_chunks().0, y);
                 }
             }
-            for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
-                let panel = self.w.panel(first + p);
-                y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
+            if !S::KEEPS_SUMS {
+                for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
+                    let panel = self.w.panel(first + p);
+                    y.iter_mut().for_each(|y| self.store(&panel, self.simd.load(y), y));
+                }
             }
         }
     }
 
     /// The values of the blocks from `start` on.
     #[inline(always)]
-    fn take_apart<C: Codes>(
+    fn take_apart<'b, C: Codes>(
         &self,
         panel: &QuantizedPanel<'_>,
         start: usize,
-        blocks: &mut [[S::Stored; GROUPS]],
-    ) {
+        blocks: impl Iterator<Item = &'b mut [S::Stored; GROUPS]>,
+    ) where
+        S::Stored: 'b,
+    {
         let (simd, codes) = (self.simd, &panel.codes[start * C::BITS..]);
         for (codes, groups) in codes.chunks_exact(C::BITS).zip(blocks) {
             for (k, [first, second]) in groups.as_chunks_mut::<2>().0.iter_mut().enumerate() {
@@ -508,13 +513,14 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         }
     }
 
-    /// Adds what the values of some blocks of `P` panels, from panel `panel` on, give to all rows: `y`: `[P][rows][16]`.
+    /// Adds what the `values` of blocks from `start` on, of `P` panels from panel `panel` on, give to all rows:
+    /// `y`: `[P][rows][16]`.
     #[inline(always)]
     fn stored_tiles<const R: usize, const P: usize, const H: usize>(
         &self,
         panel: usize,
-        blocks: Range<usize>,
-        buffer: &[[[S::Stored; GROUPS]; DEPTH]; P],
+        start: usize,
+        values: &[[[S::Stored; GROUPS]; P]],
         y: &mut [[f32; LANES]],
     ) {
         let mut panels = [self.w.panel(panel); P];
@@ -523,12 +529,12 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         while first < self.rows {
             let rows = tile_rows(self.rows - first, R);
             match rows {
-                8 if R >= 8 => self.stored_tile::<8, P, H>(&panels, &blocks, buffer, first, y),
-                6 if R >= 6 => self.stored_tile::<6, P, H>(&panels, &blocks, buffer, first, y),
-                4 if R >= 4 => self.stored_tile::<4, P, H>(&panels, &blocks, buffer, first, y),
-                3 if R >= 3 => self.stored_tile::<3, P, H>(&panels, &blocks, buffer, first, y),
-                2 => self.stored_tile::<2, P, H>(&panels, &blocks, buffer, first, y),
-                _ => self.stored_tile::<1, P, H>(&panels, &blocks, buffer, first, y),
+                8 if R >= 8 => self.stored_tile::<8, P, H>(&panels, start, values, first, y),
+                6 if R >= 6 => self.stored_tile::<6, P, H>(&panels, start, values, first, y),
+                4 if R >= 4 => self.stored_tile::<4, P, H>(&panels, start, values, first, y),
+                3 if R >= 3 => self.stored_tile::<3, P, H>(&panels, start, values, first, y),
+                2 => self.stored_tile::<2, P, H>(&panels, start, values, first, y),
+                _ => self.stored_tile::<1, P, H>(&panels, start, values, first, y),
             }
             first += rows;
         }
@@ -539,30 +545,58 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     fn stored_tile<const R: usize, const P: usize, const H: usize>(
         &self,
         panels: &[QuantizedPanel<'_>; P],
-        blocks: &Range<usize>,
-        buffer: &[[[S::Stored; GROUPS]; DEPTH]; P],
-        first: usize,
-        y: &mut [[f32; LANES]],
-    ) {
-        for (i, block) in blocks.clone().enumerate() {
-            let mut values = [&buffer[0][i]; P];
-            unrolled!(p < P of 2 => { values[p] = &buffer[p][i] });
-            self.stored::<R, P, H>(panels, block, values, first, y);
-        }
-    }
-
-    /// Adds what a block's values give to the `R` rows from `first` on. Their sums stay in registers within the block.
-    #[inline(always)]
-    fn stored<const R: usize, const P: usize, const H: usize>(
-        &self,
-        panels: &[QuantizedPanel<'_>; P],
-        block: usize,
-        values: [&[S::Stored; GROUPS]; P],
+        start: usize,
+        values: &[[[S::Stored; GROUPS]; P]],
         first: usize,
         y: &mut [[f32; LANES]],
     ) {
         let (simd, rows) = (self.simd, self.rows);
-        let Some(x) = self.x[block * rows + first..].first_chunk::<R>() else { return };
+        let mut sums = [[simd.zero(); P]; R];
+        if S::KEEPS_SUMS && start > 0 {
+            unrolled!(p < P of 2 => {
+                let Some(y) = y[p * rows + first..].first_chunk::<R>() else { return };
+                unrolled!(r < R of 8 => { sums[r][p] = simd.load(&y[r]) });
+            });
+        }
+        for (block, values) in (start..).zip(values) {
+            let Some(x) = self.x[block * rows + first..].first_chunk::<R>() else { return };
+            let products = self.products::<R, P, H>(values, x);
+            unrolled!(p < P of 2 => {
+                let scales = simd.bytes_as_floats(&panels[p].block_scales[block]);
+                if S::KEEPS_SUMS {
+                    unrolled!(r < R of 8 => {
+                        sums[r][p] = simd.fma(sums[r][p], simd.mul(products[r][p], scales), x[r].scale)
+                    });
+                } else {
+                    let Some(y) = y[p * rows + first..].first_chunk_mut::<R>() else { return };
+                    unrolled!(r < R of 8 => {
+                        let sum = simd.fma(simd.load(&y[r]), simd.mul(products[r][p], scales), x[r].scale);
+                        simd.store(sum, &mut y[r]);
+                    });
+                }
+            });
+        }
+        if S::KEEPS_SUMS {
+            let is_last = start + values.len() == self.w.blocks();
+            unrolled!(p < P of 2 => {
+                let Some(y) = y[p * rows + first..].first_chunk_mut::<R>() else { return };
+                if is_last {
+                    unrolled!(r < R of 8 => { self.store(&panels[p], sums[r][p], &mut y[r]) });
+                } else {
+                    unrolled!(r < R of 8 => { simd.store(sums[r][p], &mut y[r]) });
+                }
+            });
+        }
+    }
+
+    /// What a block's values give with the halves from `H` on of `R` rows. The sums stay in registers.
+    #[inline(always)]
+    fn products<const R: usize, const P: usize, const H: usize>(
+        &self,
+        values: &[[S::Stored; GROUPS]; P],
+        x: &[ActivationBlock; R],
+    ) -> [[S::Lanes; P]; R] {
+        let simd = self.simd;
         let mut products = [[simd.zero(); P]; R];
         if S::PAIRS {
             products = simd.products_of_pairs::<R, P, H>(values, x, self.steps);
@@ -573,9 +607,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 if S::ENCODING == Encoding::I16 {
                     // Both halves of a group in turn: one loop, which is too long to be written out.
                     for place in 0..(2 * GROUPS).min(4 * self.steps) {
-                        let mut factors = [simd.load_factors(values[0], place / 2, place % 2, part); P];
+                        let mut factors = [simd.load_factors(&values[0], place / 2, place % 2, part); P];
                         unrolled!(p < P of 2 => {
-                            factors[p] = simd.load_factors(values[p], place / 2, place % 2, part);
+                            factors[p] = simd.load_factors(&values[p], place / 2, place % 2, part);
                         });
                         unrolled!(r < R of 8 => {
                             let x = x[r].halves[place];
@@ -587,9 +621,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 } else {
                     unrolled!(half < 2 => {
                         let groups = if half < H { 0 } else { GROUPS };
-                        for group in (0..groups).take(2 * self.steps) {
-                            let mut factors = [simd.load_factors(values[0], group, half, part); P];
-                            unrolled!(p < P of 2 => { factors[p] = simd.load_factors(values[p], group, half, part) });
+                        for group in 0..groups {
+                            let mut factors = [simd.load_factors(&values[0], group, half, part); P];
+                            unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p], group, half, part) });
                             unrolled!(r < R of 8 => {
                                 let x = x[r].halves[S::ENCODING.place(group, half)];
                                 unrolled!(p < P of 2 => {
@@ -609,14 +643,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 });
             }
         }
-        unrolled!(p < P of 2 => {
-            let scales = simd.bytes_as_floats(&panels[p].block_scales[block]);
-            let Some(y) = y[p * rows + first..].first_chunk_mut::<R>() else { return };
-            unrolled!(r < R of 8 => {
-                let sum = simd.fma(simd.load(&y[r]), simd.mul(products[r][p], scales), x[r].scale);
-                simd.store(sum, &mut y[r]);
-            });
-        });
+        products
     }
 }
 
