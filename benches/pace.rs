@@ -1,6 +1,9 @@
 //! How long a stream waits from one token to the next while a long prompt comes in beside it.
 //!
 //! `cargo bench -p smol-benches --bench pace`, on the blob that `SMOL_BLOB` names.
+//!
+//! The scheduler knows no clock, so every run is made of the same passes. A gap is the median of what its pass took in a few
+//! runs: what takes long in most of them is ours, and what takes long in one is the machine's.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ use smolrun::{GenerateOptions, Model};
 const PROMPT: usize = 4000;
 /// Gaps of which the usual one is the median.
 const USUAL: usize = 50;
+/// How often each pass is measured.
+const RUNS: usize = 3;
 
 fn main() {
     let path = std::env::var_os("SMOL_BLOB").map(PathBuf::from);
@@ -20,7 +25,8 @@ fn main() {
         .expect("SMOL_BLOB names a blob: SMOL_BLOB=$PWD/smol.bin cargo bench -p smol-benches --bench pace");
     let model = Model::open(path).expect("the blob opens");
     for streams in [1, 4, 16] {
-        let Gaps { usual, during, after, ratios, seconds } = gaps(&model, streams);
+        let Gaps { usual, during, after, ratios, seconds } =
+            gaps((0..RUNS).map(|_| run(&model, streams)).collect());
         let median = percentile(&usual, 50);
         println!(
             "{streams} streams of 32 tokens and more, and a prompt of {PROMPT} tokens in {seconds:.1} s:"
@@ -36,19 +42,51 @@ fn main() {
     }
 }
 
-/// The gaps between the tokens of streams, sorted.
-struct Gaps {
+/// The gaps between the tokens of streams, pass by pass.
+struct Run {
     usual: Vec<Duration>,
-    /// While a prompt comes in, which takes so many seconds.
+    /// While a prompt comes in.
     during: Vec<Duration>,
-    seconds: f64,
     /// When it is gone: the streams have grown in the meantime.
     after: Vec<Duration>,
-    /// Those beside the prompt over the usual one, which grows evenly from `usual` to `after`.
+}
+
+/// The median gaps of some runs, sorted.
+struct Gaps {
+    usual: Vec<Duration>,
+    during: Vec<Duration>,
+    after: Vec<Duration>,
+    /// What a prompt takes to come in.
+    seconds: f64,
+    /// The gaps beside the prompt over the usual one, which grows evenly from `usual` to `after`.
     ratios: Vec<f64>,
 }
 
-fn gaps(model: &Model, streams: usize) -> Gaps {
+fn gaps(runs: Vec<Run>) -> Gaps {
+    let medians = |of: fn(&Run) -> &Vec<Duration>| -> Vec<Duration> {
+        let passes = of(&runs[0]).len();
+        assert!(runs.iter().all(|run| of(run).len() == passes), "all runs are of the same passes");
+        let median = |pass| {
+            let mut gaps: Vec<Duration> = runs.iter().map(|run| of(run)[pass]).collect();
+            gaps.sort_unstable();
+            percentile(&gaps, 50)
+        };
+        (0..passes).map(median).collect()
+    };
+    let [mut usual, mut during, mut after] =
+        [medians(|run| &run.usual), medians(|run| &run.during), medians(|run| &run.after)];
+    let seconds = during.iter().sum::<Duration>().as_secs_f64();
+    [&mut usual, &mut after].into_iter().for_each(|gaps| gaps.sort_unstable());
+    let [begin, end] = [&usual, &after].map(|gaps| percentile(gaps, 50).as_secs_f64());
+    let grown = |pass: usize| begin + (end - begin) * pass as f64 / during.len() as f64;
+    let ratio = |(pass, gap): (usize, &Duration)| gap.as_secs_f64() / grown(pass);
+    let mut ratios: Vec<f64> = during.iter().enumerate().map(ratio).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    during.sort_unstable();
+    Gaps { usual, during, after, seconds, ratios }
+}
+
+fn run(model: &Model, streams: usize) -> Run {
     let engine = Engine::new(model, EngineOptions::default()).expect("the threads start");
     let options = SchedulerOptions::default().prefix_bytes(0);
     let mut scheduler = Scheduler::new(engine, options).expect("the options make sense");
@@ -75,8 +113,8 @@ fn gaps(model: &Model, streams: usize) -> Gaps {
         scheduler.step(|id, _| ids.push(id)).expect("it runs");
         (start.elapsed(), ids)
     };
-    let mut usual: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
-    let (prompt, start) = (submit(&mut scheduler, PROMPT, 1), Instant::now());
+    let usual = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
+    let prompt = submit(&mut scheduler, PROMPT, 1);
     let mut during = Vec::new();
     loop {
         let (gap, ids) = step(&mut scheduler);
@@ -86,16 +124,8 @@ fn gaps(model: &Model, streams: usize) -> Gaps {
         }
         assert_eq!(ids.len(), streams, "each stream has a token in every pass");
     }
-    let seconds = start.elapsed().as_secs_f64();
-    let mut after: Vec<Duration> = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
-    [&mut usual, &mut after].into_iter().for_each(|gaps| gaps.sort_unstable());
-    let [begin, end] = [&usual, &after].map(|gaps| percentile(gaps, 50).as_secs_f64());
-    let grown = |pass: usize| begin + (end - begin) * pass as f64 / during.len() as f64;
-    let ratio = |(pass, gap): (usize, &Duration)| gap.as_secs_f64() / grown(pass);
-    let mut ratios: Vec<f64> = during.iter().enumerate().map(ratio).collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    during.sort_unstable();
-    Gaps { usual, during, seconds, after, ratios }
+    let after = (0..USUAL).map(|_| step(&mut scheduler).0).collect();
+    Run { usual, during, after }
 }
 
 fn percentile<T: Copy>(sorted: &[T], percent: usize) -> T {

@@ -6,6 +6,7 @@ mod block;
 mod calibrated;
 pub mod calibration;
 mod codes;
+mod lanes;
 pub mod matrix;
 pub(crate) mod mix;
 mod panel;

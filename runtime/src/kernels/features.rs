@@ -1,8 +1,6 @@
 //! Features of activations over some tokens, rounded for exact products with one another: what sums of `x transpose(x)`
 //! consist of.
 
-use std::ops::Range;
-
 use bytemuck::{Pod, Zeroable};
 
 use super::quantized::{ActivationBits, ActivationBlock, Group, Quantized};
@@ -79,16 +77,16 @@ impl Kernels {
         self.run(RoundFeatures { activations: numbers, tokens: inputs, layout, panels, rows: &mut [] });
     }
 
-    /// What some panels of 16 features give with all of `others`, summed up over the tokens: `sums[panel][other][16]`, which
-    /// is overwritten. A feature with itself gives exactly what its rounded activations do.
+    /// What the features give with all of `others`, summed up over the tokens: `sums[panel][other][16]`, which is overwritten.
+    /// A feature with itself gives exactly what its rounded activations do.
     ///
     /// # Panics
-    /// If there are no such panels, the tokens are not as many or `sums` is not of that length.
-    pub fn products(self, features: &Features, panels: Range<usize>, others: &Features, sums: &mut [f32]) {
+    /// If the tokens are not as many or `sums` is not of that length.
+    pub fn products(self, features: &Features, others: &Features, sums: &mut [f32]) {
         assert_eq!(features.tokens, others.tokens);
         let bytes = bytemuck::cast_slice(&features.panels);
         let w = Quantized::new(bytes, Dtype::Q8, features.tokens).expect("see `round_features`");
-        let (w, rows, y) = (w.slice(panels.start, panels.len()), others.features, sums);
+        let (rows, y) = (others.features, sums);
         match &others.rows {
             Rows::Blocks(x) => self.run(MatmulQuantized { w, x, bits: ActivationBits::Eight, rows, y }),
             Rows::Tiles(x) => self.matmul_byte_tiles(MatmulTiles { w, x, rows, y }),

@@ -408,13 +408,15 @@ fn reserve<T: Zeroable + Copy>(
     };
     for block in blocks.iter_mut().take(written.end).skip(written.start) {
         if Arc::get_mut(block).is_none() {
-            let mut copy = new()?;
+            let mut copy = new()?.with_pages();
             copy.copy_from_slice(block);
             *block = Arc::new(copy);
         }
     }
     while blocks.len() < written.end {
-        blocks.push(Arc::new(new()?));
+        let block = new()?;
+        // A short text touches only a part of its first block. Later ones are needed as a whole.
+        blocks.push(Arc::new(if blocks.is_empty() { block } else { block.with_pages() }));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use smolrun::Kernels;
 use smolrun::format::BLOCK;
 
 use super::factor::Factor;
-use super::lanes::Strips;
+use super::strips::Strips;
 
 /// The mean of `x transpose(x)` over inputs `x` of a matrix, or a part of it: a row's errors `d` cost its output the mean
 /// square `transpose(d) moments d`.

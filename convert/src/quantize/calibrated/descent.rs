@@ -4,8 +4,8 @@ use smolrun::format::BLOCK;
 use smolrun::{Kernels, PlainOp};
 
 use super::super::codes::Codes;
+use super::super::lanes::{Lanes, lanes};
 use super::curvature::Curvature;
-use super::lanes::{Lanes, lanes};
 use super::state::State;
 
 /// Leaves in `work` the errors' products with the moments: half the gradient of the cost, with the other sign.

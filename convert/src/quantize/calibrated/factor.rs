@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::PANEL;
 
-use super::lanes::{Lanes, Strips, lanes};
+use super::super::lanes::{Lanes, lanes};
+use super::strips::Strips;
 
 /// Strips that are finished before the others are changed: what is left of these is read once for all of them.
 const STRIPS: usize = 4;

@@ -4,8 +4,8 @@ use smolrun::format::{BLOCK, PANEL};
 use smolrun::{Kernels, PlainOp, one_by_one};
 
 use super::super::codes::Codes;
+use super::super::lanes::{Lanes, lanes};
 use super::curvature::Curvature;
-use super::lanes::{Lanes, lanes};
 use super::state::State;
 
 /// Where a block's largest number may go, as parts of the largest value.

@@ -11,9 +11,9 @@ mod curvature;
 mod descent;
 mod factor;
 mod gptq;
-mod lanes;
 mod scales;
 mod state;
+mod strips;
 
 use smolrun::Kernels;
 use smolrun::format::{PANEL, QuantizedPanels};

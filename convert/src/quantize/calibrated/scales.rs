@@ -3,8 +3,8 @@
 use smolrun::format::{BLOCK, PANEL};
 use smolrun::{Kernels, PlainOp, one_by_one};
 
+use super::super::lanes::{Doubles, Lanes};
 use super::curvature::Curvature;
-use super::lanes::{Doubles, Lanes};
 use super::state::State;
 
 /// What part of its mean is added to the diagonal, so that there always is one solution.

@@ -4,9 +4,9 @@ use half::bf16;
 use smolrun::format::{BLOCK, PANEL};
 
 use super::super::codes::Codes;
+use super::super::lanes::{Doubles, Lanes, lanes};
 use super::super::row::{Row, exponent, power_of_two};
 use super::curvature::Curvature;
-use super::lanes::{Doubles, Lanes, lanes};
 
 /// What the largest block scale has above the one that a row's largest number asks for.
 const ROOM: f32 = 1.02;

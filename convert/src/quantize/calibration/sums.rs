@@ -2,26 +2,36 @@
 
 use std::cmp::Ordering;
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Features, Kernels, PlainOp};
 
-/// Features that are taken together on one side of the products, a multiple of 16.
+use super::super::lanes::Lanes;
+
+/// Features that are taken together, a multiple of 16: what they are rounded to stays in the second-level cache.
 const CHUNK: usize = 96;
 /// The same in panels.
-const PANELS_OF_CHUNK: usize = CHUNK / PANEL;
-/// Panels of features that are taken together on the other side. A chunk is some times as many.
-const PANELS: usize = 2;
+const PANELS: usize = CHUNK / PANEL;
 
 /// A symmetric matrix, of which a little more than one half is kept.
 #[derive(Debug)]
 pub(super) struct Sums {
     kernels: Kernels,
     features: usize,
-    /// For each group of panels, `[chunks of features from its own on][panels][96][16]`.
-    groups: Vec<Vec<[f32; PANEL]>>,
+    /// Of each chunk of features with itself, then with every later one, before those of the next chunk.
+    tiles: Vec<Tile>,
     /// What was not added yet: the chunks of features of each pass.
     waiting: Vec<Vec<Features>>,
+}
+
+/// The sums of a chunk of features with one that is no earlier one.
+#[derive(Debug)]
+struct Tile {
+    own: usize,
+    other: usize,
+    /// `[own panels][other features][16]`
+    sums: Vec<Lanes>,
 }
 
 impl Sums {
@@ -30,12 +40,14 @@ impl Sums {
 
     pub(super) fn new(kernels: Kernels, features: usize) -> Sums {
         let panels = features.div_ceil(PANEL);
-        let group = |first: usize| {
-            let rows = features.next_multiple_of(CHUNK) - chunk(first) * CHUNK;
-            vec![[0.0; PANEL]; rows * PANELS.min(panels - first)]
+        let chunks = panels.div_ceil(PANELS);
+        let panels_of = |chunk: usize| PANELS.min(panels - chunk * PANELS);
+        let tile = |own, other| {
+            let sums = vec![Lanes::ZERO; panels_of(own) * panels_of(other) * PANEL];
+            Tile { own, other, sums }
         };
-        let groups = (0..panels).step_by(PANELS).map(group).collect();
-        Sums { kernels, features, groups, waiting: Vec::new() }
+        let tiles = (0..chunks).flat_map(|own| (own..chunks).map(move |other| tile(own, other))).collect();
+        Sums { kernels, features, tiles, waiting: Vec::new() }
     }
 
     /// Rounds inputs of some tokens, `[features/16, rounded up][tokens][16]`, to 8 bits, for [`Sums::add`].
@@ -45,7 +57,7 @@ impl Sums {
     pub(super) fn round(&self, panels: &[f32], tokens: usize) -> Vec<Features> {
         let panel_len = tokens * PANEL;
         let panels = &panels[..self.features.div_ceil(PANEL) * panel_len];
-        let chunks = panels.chunks(PANELS_OF_CHUNK * panel_len);
+        let chunks = panels.chunks(PANELS * panel_len);
         chunks.map(|chunk| self.kernels.round_features(chunk, tokens)).collect()
     }
 
@@ -59,22 +71,14 @@ impl Sums {
 
     /// Adds what waits for more.
     pub(super) fn finish(&mut self) {
-        let Sums { kernels, features, groups, waiting } = self;
-        groups.par_iter_mut().enumerate().for_each(|(group, sums)| {
-            let (first, chunk) = (group * PANELS % PANELS_OF_CHUNK, chunk(group * PANELS));
-            let panels = sums.len() / (features.next_multiple_of(CHUNK) - chunk * CHUNK);
-            let mut products = vec![[0.0; PANEL]; panels * CHUNK];
-            for (place, sums) in sums.chunks_exact_mut(panels * CHUNK).enumerate() {
-                for pass in &*waiting {
-                    let (own, others) = (&pass[chunk], &pass[chunk + place]);
-                    let products = &mut products[..panels * others.count()];
-                    kernels.products(own, first..first + panels, others, products.as_flattened_mut());
-                    for (sums, products) in
-                        sums.chunks_exact_mut(CHUNK).zip(products.chunks_exact(others.count()))
-                    {
-                        kernels.compute(Add { sums, products });
-                    }
-                }
+        let Sums { kernels, tiles, waiting, .. } = self;
+        let products = || vec![Lanes::ZERO; PANELS * CHUNK];
+        tiles.par_iter_mut().for_each_init(products, |products, Tile { own, other, sums }| {
+            for pass in &*waiting {
+                let (own, other) = (&pass[*own], &pass[*other]);
+                let products = &mut products[..sums.len()];
+                kernels.products(own, other, cast_slice_mut(products));
+                kernels.compute(Add { sums: cast_slice_mut(sums), products: cast_slice(products) });
             }
         });
         waiting.clear();
@@ -114,32 +118,29 @@ impl Sums {
     }
 
     /// What is kept of the features of `panel` with those of `other`, which is no earlier one: `[other's][panel's]`.
-    fn tile(&self, panel: usize, other: usize) -> &[[f32; PANEL]] {
-        let first = panel / PANELS * PANELS;
-        let panels = PANELS.min(self.features.div_ceil(PANEL) - first);
-        let line = (chunk(other) - chunk(first)) * panels + panel - first;
-        &self.groups[first / PANELS][line * CHUNK + other % PANELS_OF_CHUNK * PANEL..][..PANEL]
+    fn tile(&self, panel: usize, other: usize) -> &[Lanes] {
+        let (own_chunk, other_chunk) = (panel / PANELS, other / PANELS);
+        let chunks = self.features.div_ceil(CHUNK);
+        let earlier: usize = (0..own_chunk).map(|chunk| chunks - chunk).sum();
+        let Tile { sums, .. } = &self.tiles[earlier + other_chunk - own_chunk];
+        let others = CHUNK.min(self.features.next_multiple_of(PANEL) - other_chunk * CHUNK);
+        &sums[panel % PANELS * others + other % PANELS * PANEL..][..PANEL]
     }
 }
 
-/// Adds products to as many sums, or to the first of them.
+/// Adds products to as many sums.
 struct Add<'a> {
-    sums: &'a mut [[f32; PANEL]],
-    products: &'a [[f32; PANEL]],
+    sums: &'a mut [f32],
+    products: &'a [f32],
 }
 
 impl PlainOp for Add<'_> {
     #[inline(always)]
     fn compute(self) {
-        for (sum, product) in self.sums.as_flattened_mut().iter_mut().zip(self.products.as_flattened()) {
+        for (sum, product) in self.sums.iter_mut().zip(self.products) {
             *sum += product;
         }
     }
-}
-
-/// The chunk that a panel lies in.
-fn chunk(panel: usize) -> usize {
-    panel / PANELS_OF_CHUNK
 }
 
 #[cfg(test)]

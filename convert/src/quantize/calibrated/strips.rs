@@ -1,49 +1,11 @@
-//! Sixteen rows side by side: one number of each, as in a panel.
+//! Symmetric matrices as the runtime's kernels multiply them.
 
-use std::ops::{Deref, DerefMut};
-
-use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use bytemuck::{cast_slice, cast_slice_mut};
 use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::{BLOCK, PANEL};
 
-/// A number of each row, in one cache line: those that lie in two take longer to read.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct Lanes(pub(super) [f32; PANEL]);
-
-impl Lanes {
-    pub(super) const ZERO: Lanes = Lanes([0.0; PANEL]);
-}
-
-impl Deref for Lanes {
-    type Target = [f32; PANEL];
-
-    #[inline(always)]
-    fn deref(&self) -> &[f32; PANEL] {
-        &self.0
-    }
-}
-
-impl DerefMut for Lanes {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [f32; PANEL] {
-        &mut self.0
-    }
-}
-
-/// A number of each row, in f64.
-pub(super) type Doubles = [f64; PANEL];
-
-/// What `term` makes of each row.
-#[inline(always)]
-pub(super) fn lanes(term: impl Fn(usize) -> f32) -> Lanes {
-    let mut lanes = Lanes::ZERO;
-    for (lane, to) in lanes.iter_mut().enumerate() {
-        *to = term(lane);
-    }
-    lanes
-}
+use super::super::lanes::{Lanes, lanes};
 
 /// A symmetric matrix in strips of 16 columns, `[columns/16][rows][16]`.
 #[derive(Debug)]
