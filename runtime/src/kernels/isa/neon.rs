@@ -382,14 +382,14 @@ impl<const I8MM: bool> Integers for Neon<true, I8MM> {
     #[inline(always)]
     fn products_of_pairs<const R: usize, const P: usize, const H: usize>(
         self,
-        values: [&[Group; GROUPS]; P],
+        values: &[[Group; GROUPS]; P],
         x: &[ActivationBlock; R],
         steps: usize,
     ) -> [[[float32x4_t; 4]; P]; R] {
         let mut products = [[self.zero(); P]; R];
         let Some(set) = self.with_matrices() else { return products };
         unrolled!(p < P of 2 => {
-            let sums = set.sums_of_pairs::<R, H>(values[p], x, steps);
+            let sums = set.sums_of_pairs::<R, H>(&values[p], x, steps);
             unrolled!(r < R of 8 => {
                 let sums = set.row(sums[r / 2], r % 2);
                 // SAFETY: see above.
