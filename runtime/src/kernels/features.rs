@@ -33,13 +33,6 @@ enum Rows {
     Tiles(Vec<ByteTile>),
 }
 
-impl Features {
-    /// How many, whole panels of them.
-    pub fn count(&self) -> usize {
-        self.features
-    }
-}
-
 impl Kernels {
     /// Rounds activations, `[features/16][tokens][16]`: the same on every set.
     ///

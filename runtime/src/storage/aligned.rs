@@ -56,8 +56,8 @@ impl<T: Zeroable + Copy> AlignedBuf<T> {
         Self::zeroed(len)
     }
 
-    /// The same with all its pages at hand, where the system gives them at once: one by one, each when it is first written to,
-    /// they take twice as long.
+    /// The same with all its pages, which the system then gives at once, where it can. Given one by one, each when it is first
+    /// written to, they took twice as long (on a Zen 4).
     pub fn with_pages(self) -> AlignedBuf<T> {
         #[cfg(all(feature = "mmap", target_os = "linux"))]
         if let Memory::Map { _map: map } = &self.memory {

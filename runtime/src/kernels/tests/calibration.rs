@@ -28,9 +28,8 @@ fn few_columns_add_what_a_product_with_zeros_adds() {
     }
 }
 
-/// The products of all features, `[features/16][features][16]`.
-fn products(kernels: Kernels, features: &Features) -> Vec<f32> {
-    let count = features.count();
+/// The products of all `count` features, `[features/16][features][16]`.
+fn products(kernels: Kernels, features: &Features, count: usize) -> Vec<f32> {
     let mut sums = vec![f32::NAN; count * count];
     kernels.products(features, features, &mut sums);
     sums
@@ -47,7 +46,7 @@ fn features_have_the_products_of_their_numbers() {
             activations[at(7, token, tokens)] = activations[at(9, token, tokens)];
         }
         let scalar = Kernels::named("scalar").unwrap();
-        let expected = products(scalar, &scalar.round_features(&activations, tokens));
+        let expected = products(scalar, &scalar.round_features(&activations, tokens), count);
         let number = |feature, token| f64::from(activations[at(feature, token, tokens)]);
         let product = |a, b| (0..tokens).map(|token| number(a, token) * number(b, token)).sum::<f64>();
         for a in 0..count {
@@ -59,7 +58,7 @@ fn features_have_the_products_of_their_numbers() {
             assert_eq!(expected[at(a, 7, count)], expected[at(a, 9, count)], "{count} {tokens} {a}");
         }
         for kernels in sets() {
-            let found = products(kernels, &kernels.round_features(&activations, tokens));
+            let found = products(kernels, &kernels.round_features(&activations, tokens), count);
             assert!(
                 !kernels.is_exact() || bits(&found) == bits(&expected),
                 "{} {count} {tokens}",
@@ -75,7 +74,7 @@ fn what_is_not_finite_is_seen_in_the_products() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut activations = vec![1.0; 16 * 40];
             activations[at(2, 35, 40)] = bad;
-            let found = products(kernels, &kernels.round_features(&activations, 40));
+            let found = products(kernels, &kernels.round_features(&activations, 40), 16);
             for (a, b) in [(2, 2), (2, 3), (3, 2)] {
                 assert!(found[at(a, b, 16)].is_nan(), "{} {bad}: {a} {b}", kernels.name());
             }

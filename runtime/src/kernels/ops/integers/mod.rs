@@ -621,6 +621,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 } else {
                     unrolled!(half < 2 => {
                         let groups = if half < H { 0 } else { GROUPS };
+                        // Instructions that add products of bytes up are left in their order, written out or not.
                         for group in 0..groups {
                             let mut factors = [simd.load_factors(&values[0], group, half, part); P];
                             unrolled!(p < P of 2 => { factors[p] = simd.load_factors(&values[p], group, half, part) });
