@@ -35,6 +35,16 @@ pub(super) type Doubles = [f64; PANEL];
 
 /// What `term` makes of each.
 #[inline(always)]
+pub(super) fn doubles(term: impl Fn(usize) -> f64) -> Doubles {
+    let mut doubles = [0.0; PANEL];
+    for (lane, to) in doubles.iter_mut().enumerate() {
+        *to = term(lane);
+    }
+    doubles
+}
+
+/// The same in f32.
+#[inline(always)]
 pub(super) fn lanes(term: impl Fn(usize) -> f32) -> Lanes {
     let mut lanes = Lanes::ZERO;
     for (lane, to) in lanes.iter_mut().enumerate() {

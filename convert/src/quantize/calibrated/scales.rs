@@ -3,12 +3,14 @@
 use smolrun::format::{BLOCK, PANEL};
 use smolrun::{Kernels, PlainOp, one_by_one};
 
-use super::super::lanes::{Doubles, Lanes};
+use super::super::lanes::{Doubles, Lanes, doubles};
 use super::curvature::Curvature;
 use super::state::State;
 
 /// What part of its mean is added to the diagonal, so that there always is one solution.
 const DAMPING: f64 = 1e-6;
+/// Rows that are factorized together: each number of them is a chain of subtractions.
+const ROWS: usize = 4;
 
 /// What the outputs of sixteen rows lose, and what they are, both as mean squares.
 pub(super) struct OutputLoss {
@@ -167,18 +169,55 @@ impl PlainOp for Factorize<'_> {
         for index in 0..size {
             add(&mut a[start(index) + index], 1.0, damping, &[1.0; PANEL]);
         }
-        for index in 0..size {
-            let (above, own) = a.split_at_mut(start(index));
-            for column in 0..=index {
-                let (before, number) = own.split_at_mut(column);
-                let factors = if column < index { row(above, column) } else { &*before };
-                for (factor, before) in factors.iter().zip(&*before) {
-                    add(&mut number[0], -1.0, before, factor);
-                }
-                for lane in 0..PANEL {
-                    let number = &mut number[0][lane];
-                    *number = if column < index { *number / factors[column][lane] } else { number.sqrt() };
-                }
+        let whole = size / ROWS * ROWS;
+        for first in (0..whole).step_by(ROWS) {
+            factorize_rows::<ROWS>(a, first);
+        }
+        for first in whole..size {
+            factorize_rows::<1>(a, first);
+        }
+    }
+}
+
+/// Makes `R` rows from row `first` on those of the factor, as all above them are.
+#[inline(always)]
+fn factorize_rows<const R: usize>(a: &mut [Doubles], first: usize) {
+    let (above, rows) = a.split_at_mut(start(first));
+    for column in 0..first {
+        let factors = row(above, column);
+        let mut numbers = [[0.0; PANEL]; R];
+        let mut before = [[].as_slice(); R];
+        for index in 0..R {
+            let own = &rows[start(first + index) - start(first)..];
+            before[index] = &own[..column];
+            numbers[index] = own[column];
+        }
+        // Whole numbers are written, so that the compiler keeps them in registers.
+        for (k, factor) in one_by_one(&factors[..column]).enumerate() {
+            for index in 0..R {
+                let (number, before) = (numbers[index], &before[index][k]);
+                numbers[index] = doubles(|lane| number[lane] - before[lane] * factor[lane]);
+            }
+        }
+        for index in 0..R {
+            let number = numbers[index];
+            rows[start(first + index) - start(first) + column] =
+                doubles(|lane| number[lane] / factors[column][lane]);
+        }
+    }
+    // What is left are these rows' products with one another.
+    for index in 0..R {
+        let (above, own) = rows.split_at_mut(start(first + index) - start(first));
+        for column in first..=first + index {
+            let (before, number) = own.split_at_mut(column);
+            let is_last = column == first + index;
+            let factors = if is_last { &*before } else { &above[start(column) - start(first)..][..=column] };
+            for (factor, before) in factors.iter().zip(&*before) {
+                add(&mut number[0], -1.0, before, factor);
+            }
+            for lane in 0..PANEL {
+                let number = &mut number[0][lane];
+                *number = if is_last { number.sqrt() } else { *number / factors[column][lane] };
             }
         }
     }
@@ -261,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_solution_solves_and_costs_what_it_should() {
-        let size = 7;
+        let size = 11;
         let root = |row: usize, k: usize, lane: usize| ((row * 5 + k * 3 + lane) % 7) as f64 - 2.0;
         let at = |row: usize, column: usize| -> Doubles {
             let own = if row == column { 3.0 } else { 0.0 };
@@ -288,7 +327,7 @@ mod tests {
             for lane in 0..PANEL {
                 for (row, y) in y.iter().enumerate() {
                     let (found, expected) = (product(row, lane), y[lane]);
-                    assert!((found - expected).abs() < 1e-3, "{row} {lane}: {found}, {expected}"); // the damping
+                    assert!((found - expected).abs() < 3e-3, "{row} {lane}: {found}, {expected}"); // the damping
                 }
                 let squares: f64 = (0..size).map(|row| s[row][lane] * product(row, lane)).sum();
                 let products: f64 = (0..size).map(|row| s[row][lane] * y[row][lane]).sum();
