@@ -103,13 +103,12 @@ pub(crate) trait Simd: Copy {
     /// too late, more is thrown out before it is used.
     const READ_AHEAD: usize = 0;
 
-    /// Whether this processor foresees by itself what few rows read: two streams are enough then, and asking for memory is
-    /// in its way.
+    /// Whether this processor foresees by itself what few rows read: asking for memory is in its way then.
     #[inline(always)]
     fn foresees(self) -> bool {
         false
     }
-    /// Panels that one row reads side by side on this processor.
+    /// Panels that one row reads side by side on this processor: two are enough for a Zen 4, which foresees.
     #[inline(always)]
     fn streams(self) -> usize {
         if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
@@ -171,6 +170,9 @@ pub(crate) trait Integers: Bytes {
     const STORED_PANELS: usize;
     /// Whether registers hold the sums of such a tile over blocks, beside those within one.
     const KEEPS_SUMS: bool = false;
+    /// Whether codes take so many instructions to be taken apart that a processor does not get to asking for the next ones in
+    /// time, even where it foresees what few rows read: it is told of them then.
+    const UNPACKS_SLOWLY: bool = false;
     /// Whether values in memory are multiplied for two rows and eight inputs at a time, by [`Integers::products_of_pairs`]: that
     /// is faster than to take codes apart again.
     const PAIRS: bool = false;

@@ -63,6 +63,12 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         self.is_amd
     }
 
+    /// All of them where the processor foresees, too: it is a Zen 3 or older then, or it would have AVX-512.
+    #[inline(always)]
+    fn streams(self) -> usize {
+        Self::STREAMS
+    }
+
     #[inline(always)]
     fn zero(self) -> [__m256; 2] {
         // SAFETY: see above.
@@ -220,6 +226,7 @@ impl Integers for Avx2<false> {
     const ROWS: usize = 3;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;
+    const UNPACKS_SLOWLY: bool = true;
 
     type OneRow = Self;
     type ManyRows = Self;

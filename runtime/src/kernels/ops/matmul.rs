@@ -234,8 +234,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
             let panels = parts(panels, step * LANES / E::INPUTS, LANES / E::INPUTS);
-            if rows == R && (P == 4 || !simd.foresees()) {
-                // Weights that are used once are waited for. (Four panels are read only where nothing is foreseen.)
+            if rows == R && !simd.foresees() {
+                // Weights that are used once are waited for.
                 panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
             }
             for i in 0..LANES / E::INPUTS {

@@ -141,7 +141,6 @@ pub(in crate::kernels) trait Codes {
     /// Whether codes are places in a table.
     const IN_TABLE: bool = false;
     /// Whether codes are their values.
-    #[allow(dead_code)] // some processors have no set that asks
     const ARE_VALUES: bool = false;
 
     /// The codes of eight inputs, the `k`-th such of a block, in a part: of the first four, then of the others. Codes that are no
@@ -283,7 +282,9 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// its end.
     #[inline(always)]
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        let done = match self.simd.streams().min(S::PANELS) {
+        // More would be in the way of a processor that foresees and is told nevertheless.
+        let most = if self.simd.foresees() && self.tells_of_next::<C>() { 2 } else { S::PANELS };
+        let done = match self.simd.streams().min(most) {
             4 if S::PANELS >= 4 => self.streams::<C, R, 2, 2>(0, y),
             2 if S::PANELS >= 2 => self.streams::<C, R, 1, 2>(0, y),
             _ => 0,
@@ -306,8 +307,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             let mut sums = [[[simd.zero(); W]; R]; P];
             for (block, x) in self.x.as_chunks::<R>().0.iter().enumerate() {
                 unrolled!(p < P of 2 => {
-                    // Two pairs of panels are read only where nothing is foreseen.
-                    if P == 2 || !simd.foresees() {
+                    if self.tells_of_next::<C>() {
                         self.read_ahead::<C, W>(&panels[p], block);
                     }
                     self.block::<C, R, W>(&panels[p], block, x, &mut sums[p]);
@@ -369,12 +369,18 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut sums = [[self.simd.zero()]; R];
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
-            if row == 0 && (R > 4 || !self.simd.foresees()) {
+            if row == 0 && (R > 4 || self.tells_of_next::<C>()) {
                 self.read_ahead::<C, 1>(&panels, block);
             }
             self.block::<C, R, 1>(&panels, block, x, &mut sums);
         }
         unrolled!(r < R of 8 => { self.store(&panels[0], sums[r][0], &mut y[row + r]) });
+    }
+
+    /// Whether this processor has to be told of the codes that few rows read next.
+    #[inline(always)]
+    fn tells_of_next<C: Codes>(&self) -> bool {
+        !self.simd.foresees() || (S::UNPACKS_SLOWLY && !C::ARE_VALUES)
     }
 
     /// Asks for codes that come after those of a block: a panel's first rows wait for them rather than for units that
