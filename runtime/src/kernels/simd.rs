@@ -170,8 +170,8 @@ pub(crate) trait Integers: Bytes {
     const STORED_PANELS: usize;
     /// Whether registers hold the sums of such a tile over blocks, beside those within one.
     const KEEPS_SUMS: bool = false;
-    /// Whether codes take so many instructions to be taken apart that a processor does not get to asking for the next ones in
-    /// time, even where it foresees what few rows read: it is told of them then.
+    /// Whether it takes so many instructions to take codes apart that even a processor which foresees asks for the next ones
+    /// too late: it is told of them then.
     const UNPACKS_SLOWLY: bool = false;
     /// Whether values in memory are multiplied for two rows and eight inputs at a time, by [`Integers::products_of_pairs`]: that
     /// is faster than to take codes apart again.

@@ -63,7 +63,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         self.is_amd
     }
 
-    /// All of them where the processor foresees, too: it is a Zen 3 or older then, or it would have AVX-512.
+    /// All of them where the processor foresees, too: then it is a Zen 3, or older. (Newer ones have AVX-512.)
     #[inline(always)]
     fn streams(self) -> usize {
         Self::STREAMS

@@ -282,7 +282,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     /// its end.
     #[inline(always)]
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
-        // More would be in the way of a processor that foresees and is told nevertheless.
+        // For a processor that foresees and is told as well, two streams are faster than four.
         let most = if self.simd.foresees() && self.tells_of_next::<C>() { 2 } else { S::PANELS };
         let done = match self.simd.streams().min(most) {
             4 if S::PANELS >= 4 => self.streams::<C, R, 2, 2>(0, y),
