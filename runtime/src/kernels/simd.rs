@@ -113,6 +113,12 @@ pub(crate) trait Simd: Copy {
     fn streams(self) -> usize {
         if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
     }
+    /// Register tiles of rows from which on it takes longer to multiply weights, so many inputs at each place, than to wait for
+    /// them: then the next ones are fetched meanwhile. With fewer tiles, that is in the way of what is waited for.
+    #[inline(always)]
+    fn tiles_to_fetch(self, _inputs: usize) -> usize {
+        if self.foresees() { usize::MAX } else { 5 }
+    }
     /// Starts to fetch what lies [`Simd::READ_AHEAD`] bytes behind `from`.
     #[inline(always)]
     fn read_ahead<T>(self, from: &T) {

@@ -69,6 +69,17 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         Self::STREAMS
     }
 
+    /// What one tile reads, an AMD foresees, but not the next weights while other tiles read the same ones again. Those of f32
+    /// are worth asking for: prompts are 1.1 times as fast on a Zen 3. Those of bf16 are half as many bytes, and gain nothing.
+    #[inline(always)]
+    fn tiles_to_fetch(self, inputs: usize) -> usize {
+        match (self.is_amd, inputs) {
+            (false, _) => 5,
+            (true, 1) => 3,
+            (true, _) => usize::MAX,
+        }
+    }
+
     #[inline(always)]
     fn zero(self) -> [__m256; 2] {
         // SAFETY: see above.

@@ -7,9 +7,6 @@ use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, un
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
-/// Register tiles of rows from which on multiplying takes longer than to wait for weights: then the next ones are fetched
-/// meanwhile. With fewer that would be in the way of what is waited for.
-const FEWEST_TILES: usize = 5;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
@@ -170,7 +167,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         let tiles = self.rows.div_ceil(R);
         let share = |all: usize, tile: usize| all * tile / tiles;
         for tile in 0..tiles {
-            if ahead > 0 && tiles >= FEWEST_TILES && !self.simd.foresees() {
+            if ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS) {
                 let places = share(panels[0].len(), tile)..share(panels[0].len(), tile + 1);
                 unrolled!(p < P of 4 => {
                     for weights in &panels[p][places.clone()] {
