@@ -103,6 +103,10 @@ pub(crate) trait Simd: Copy {
     /// too late, more is thrown out before it is used.
     const READ_AHEAD: usize = 0;
 
+    /// Whether it takes so many instructions to take codes or bf16 apart that even a processor which foresees asks for the next
+    /// ones: for codes with any few rows, for bf16 with more than one.
+    const UNPACKS_SLOWLY: bool = false;
+
     /// Whether this processor foresees by itself what few rows read: asking for memory is in its way then.
     #[inline(always)]
     fn foresees(self) -> bool {
@@ -176,9 +180,6 @@ pub(crate) trait Integers: Bytes {
     const STORED_PANELS: usize;
     /// Whether registers hold the sums of such a tile over blocks, beside those within one.
     const KEEPS_SUMS: bool = false;
-    /// Whether it takes so many instructions to take codes apart that even a processor which foresees asks for the next ones
-    /// too late: it is told of them then.
-    const UNPACKS_SLOWLY: bool = false;
     /// Whether values in memory are multiplied for two rows and eight inputs at a time, by [`Integers::products_of_pairs`]: that
     /// is faster than to take codes apart again.
     const PAIRS: bool = false;

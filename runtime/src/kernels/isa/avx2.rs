@@ -57,6 +57,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;
+    const UNPACKS_SLOWLY: bool = true;
 
     #[inline(always)]
     fn foresees(self) -> bool {
@@ -237,7 +238,6 @@ impl Integers for Avx2<false> {
     const ROWS: usize = 3;
     const STORED_ROWS: usize = 6;
     const STORED_PANELS: usize = 1;
-    const UNPACKS_SLOWLY: bool = true;
 
     type OneRow = Self;
     type ManyRows = Self;

@@ -231,7 +231,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
             let panels = parts(panels, step * LANES / E::INPUTS, LANES / E::INPUTS);
-            if rows == R && !simd.foresees() {
+            if rows == R && self.tells_of_next::<E, R>() {
                 // Weights that are used once are waited for.
                 panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
             }
@@ -247,6 +247,12 @@ impl<S: Simd> FloatProduct<'_, S> {
             }
         }
         unrolled!(p < P of 4 => { unrolled!(r < R of 24 => { simd.store(sums[r][p], &mut y[p * rows + first + r]) }) });
+    }
+
+    /// Whether this processor has to be told of the weights that `R` rows read next.
+    #[inline(always)]
+    fn tells_of_next<E: Element, const R: usize>(&self) -> bool {
+        !self.simd.foresees() || (S::UNPACKS_SLOWLY && E::INPUTS == 2 && R > 1)
     }
 
     /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
