@@ -85,6 +85,9 @@ pub(super) fn prefetch<T>(address: *const T, cache: Cache) {
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub T);
 
+/// What [`Simd::tiles_to_fetch`] is where nothing is foreseen.
+pub(super) const FEWEST_TILES: usize = 5;
+
 /// The operations on a panel's 16 lanes that the matrix product is made of.
 ///
 /// A value of the type is the proof that this processor has the instructions: that makes the methods safe to call.
@@ -104,7 +107,7 @@ pub(crate) trait Simd: Copy {
     const READ_AHEAD: usize = 0;
 
     /// Whether it takes so many instructions to take codes or bf16 apart that even a processor which foresees asks for the next
-    /// ones: for codes with any few rows, for bf16 with more than one.
+    /// ones: codes wherever there are few rows, bf16 where these are two or more.
     const UNPACKS_SLOWLY: bool = false;
 
     /// Whether this processor foresees by itself what few rows read: asking for memory is in its way then.
@@ -121,7 +124,7 @@ pub(crate) trait Simd: Copy {
     /// them: then the next ones are fetched meanwhile. With fewer tiles, that is in the way of what is waited for.
     #[inline(always)]
     fn tiles_to_fetch(self, _inputs: usize) -> usize {
-        if self.foresees() { usize::MAX } else { 5 }
+        if self.foresees() { usize::MAX } else { FEWEST_TILES }
     }
     /// Starts to fetch what lies [`Simd::READ_AHEAD`] bytes behind `from`.
     #[inline(always)]
