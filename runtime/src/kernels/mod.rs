@@ -52,7 +52,7 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read, Widen};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
-use self::simd::{Cache, Op, RunOn, prefetch};
+use self::simd::{Op, RunOn};
 pub use self::simd::{PlainOp, one_by_one};
 pub(crate) use self::tiles::{
     ActivationTile, ByteTile, QuantizedTile, SplitTile, Tile, quantized_tiles, tiles, tiles_of_row,
@@ -274,12 +274,25 @@ impl Kernels {
 
     /// [`Matmul`] for a matrix of floats.
     pub(crate) fn matmul(self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
+        self.matmul_before_next(w, None, x, rows, y, accumulate);
+    }
+
+    /// The same where it is known how many bytes lie between `w` and what is multiplied next.
+    pub(crate) fn matmul_before_next(
+        self,
+        w: Panels<'_>,
+        to_next: Option<isize>,
+        x: &[f32],
+        rows: usize,
+        y: &mut [f32],
+        accumulate: bool,
+    ) {
         let inputs = w.inputs;
         match w.data {
-            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
-            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
-            Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
-            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate }),
+            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
+            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
+            Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
+            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
         }
     }
@@ -294,18 +307,6 @@ impl Kernels {
         }
     }
 
-    /// Starts to fetch panels that will be multiplied next, from the start of each on.
-    pub(crate) fn prefetch(self, w: Panels<'_>) {
-        for panel in (0..w.count()).map(|first| w.slice(first, 1)) {
-            match panel.data {
-                Elements::F32(w) => prefetch_beginning(w),
-                Elements::F16(w) => prefetch_beginning(w),
-                Elements::I8(w) => prefetch_beginning(w),
-                Elements::Bf16(_) | Elements::Quantized(_) => {} // long enough to be seen coming
-            }
-        }
-    }
-
     /// `y += w x`, like the products of models with f32 matrices. Each element's chain of fused multiply-adds continues
     /// from what is in `y`, in the order of the inputs. It runs on the calling thread. It serves whoever prepares
     /// matrices.
@@ -317,7 +318,7 @@ impl Kernels {
     #[doc(hidden)] // the converter's
     pub fn add_product(self, w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32]) {
         if inputs > 0 && rows > 0 {
-            self.run(Matmul { w, inputs, x, rows, y, accumulate: true });
+            self.run(Matmul { w, inputs, x, rows, y, accumulate: true, to_next: None });
         }
     }
 
@@ -411,12 +412,4 @@ impl Kernels {
 #[cfg(target_arch = "x86_64")]
 fn run_avx512<O: Op>(set: avx512::Avx512Vnni, op: O) {
     if O::INTEGERS { set.run(op) } else { set.plain().run(op) }
-}
-
-/// Starts to fetch the beginning of `elements`: by its end the processor sees that lines follow one another.
-fn prefetch_beginning<T>(elements: &[T]) {
-    const BYTES: usize = 2048;
-    const LINE: usize = 64;
-    let lines = elements.chunks(LINE / size_of::<T>()).take(BYTES / LINE);
-    lines.for_each(|line| prefetch(line.as_ptr(), Cache::First));
 }

@@ -371,6 +371,14 @@ impl KvCache {
         Panels { data: self.elements(block, start..end), inputs: positions.len() }
     }
 
+    /// How far each number of KV block `block` is from its place in the next one, if there is one.
+    pub(crate) fn bytes_to_next(&self, block: usize) -> Option<isize> {
+        with!(&self.blocks, blocks => {
+            let next = blocks.get(block + 1)?;
+            Some(next.as_ptr().addr().wrapping_sub(blocks[block].as_ptr().addr()).cast_signed())
+        })
+    }
+
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
         match &self.blocks {
             KvBlocks::F32(blocks) => Elements::F32(&blocks[block][range]),

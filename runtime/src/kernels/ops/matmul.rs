@@ -19,6 +19,8 @@ pub(crate) struct Matmul<'a, E> {
     /// `[panels][rows][16]`
     pub y: &'a mut [f32],
     pub accumulate: bool,
+    /// Bytes from `w` to what is multiplied next, in the same layout, which is fetched meanwhile.
+    pub to_next: Option<isize>,
 }
 
 impl<E: Element> Op for Matmul<'_, E> {
@@ -35,8 +37,8 @@ impl<E: Element> Op for Matmul<'_, E> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let Matmul { w, inputs, x, rows, y, accumulate } = self;
-        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, accumulate };
+        let Matmul { w, inputs, x, rows, y, accumulate, to_next } = self;
+        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, accumulate, to_next };
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
@@ -59,6 +61,8 @@ struct FloatProduct<'a, S> {
     rows: usize,
     /// Whether the chains go on from what is in `y`.
     accumulate: bool,
+    /// Bytes to what is multiplied next.
+    to_next: Option<isize>,
 }
 
 impl<S: Simd> FloatProduct<'_, S> {
@@ -155,8 +159,9 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
     }
 
-    /// All rows of `P` panels, in register tiles of at most `R` that are as equal as can be. If there are many, the weights
-    /// that come next are fetched meanwhile, so many places ahead, unless that is 0.
+    /// All rows of `P` panels, in register tiles of at most `R` that are as equal as can be. Meanwhile, what is multiplied
+    /// next is fetched where that is known. If not, and if there are many tiles, it is the weights so many places ahead, unless
+    /// that is 0.
     #[inline(always)]
     fn row_tiles<E: Element, const R: usize, const P: usize>(
         &self,
@@ -166,14 +171,13 @@ impl<S: Simd> FloatProduct<'_, S> {
     ) {
         let tiles = self.rows.div_ceil(R);
         let share = |all: usize, tile: usize| all * tile / tiles;
+        let is_told = ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS);
+        let ahead = (ahead * size_of::<[E; LANES]>()).cast_signed();
+        let ahead = self.to_next.or(if is_told { Some(ahead) } else { None });
         for tile in 0..tiles {
-            if ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS) {
-                let places = share(panels[0].len(), tile)..share(panels[0].len(), tile + 1);
-                unrolled!(p < P of 4 => {
-                    for weights in &panels[p][places.clone()] {
-                        prefetch(std::ptr::from_ref(weights).wrapping_add(ahead), Cache::Second);
-                    }
-                });
+            if let Some(ahead) = ahead {
+                let (first, end) = (share(panels[0].len(), tile), share(panels[0].len(), tile + 1));
+                fetch(parts(panels, first, end - first), ahead, Cache::Second);
             }
             let (first, end) = (share(self.rows, tile), share(self.rows, tile + 1));
             self.row_tile::<E, R, P>(panels, first, end - first, y);
@@ -226,14 +230,17 @@ impl<S: Simd> FloatProduct<'_, S> {
         if self.accumulate {
             unrolled!(p < P of 4 => { unrolled!(r < R of 24 => { sums[r][p] = simd.load(&y[p * rows + first + r]) }) });
         }
+        // Weights that are used once are waited for.
+        let is_told = self.tells_of_next::<E, R>();
+        let ahead = self.to_next.or(if is_told { Some(S::READ_AHEAD.cast_signed()) } else { None });
+        let ahead = if rows == R { ahead } else { None };
         let x = &self.x[first..];
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
         for step in 0..steps {
             let x: &[[f32; LANES]; R] = rows_of(x, step * rows);
             let panels = parts(panels, step * LANES / E::INPUTS, LANES / E::INPUTS);
-            if rows == R && self.tells_of_next::<E, R>() {
-                // Weights that are used once are waited for.
-                panels.iter().flat_map(|panel| panel.iter()).for_each(|weights| simd.read_ahead(weights));
+            if let Some(ahead) = ahead {
+                fetch(panels, ahead, Cache::First);
             }
             for i in 0..LANES / E::INPUTS {
                 self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
@@ -298,6 +305,17 @@ fn parts<T, const P: usize>(panels: [&[T]; P], first: usize, count: usize) -> [&
     let mut parts = panels;
     unrolled!(p < P of 4 => { parts[p] = &panels[p][first..][..count] });
     parts
+}
+
+/// Starts to fetch what lies so many bytes behind some places of each panel.
+#[inline(always)]
+fn fetch<E, const P: usize>(panels: [&[[E; LANES]]; P], ahead: isize, cache: Cache) {
+    const LINE: usize = 64;
+    unrolled!(p < P of 4 => {
+        for line in panels[p].chunks(LINE / size_of::<[E; LANES]>()) {
+            prefetch(line.as_ptr().wrapping_byte_offset(ahead), cache);
+        }
+    });
 }
 
 /// `N` of the 16 lanes from `first` on.

@@ -159,11 +159,8 @@ impl Heads<'_> {
             let count = (KV_BLOCK_PANELS - inside).min(scores.len() / (rows * LANES));
             let (run, rest) = scores.split_at_mut(count * rows * LANES);
             let keys = self.cache.keys(self.layer, head, block).slice(inside, count);
-            if !rest.is_empty() {
-                let next = self.cache.keys(self.layer, head, block + 1);
-                self.kernels.prefetch(next.slice(0, 2)); // as many as are read side by side
-            }
-            self.kernels.matmul(keys, queries, rows, run, false);
+            let to_next = self.cache.bytes_to_next(block);
+            self.kernels.matmul_before_next(keys, to_next, queries, rows, run, false);
             if let Some(scales) = self.cache.key_scales(self.layer, head, block) {
                 self.kernels.run(ScaleLanes { x: run, rows, scales: &scales[inside * LANES..] });
             }
@@ -207,13 +204,11 @@ impl Heads<'_> {
             // The panels of a whole KV block lie one after the other.
             let together = if end - inside == KV_BLOCK { panels } else { 1 };
             let runs = mixed.chunks_exact_mut(together * rows * LANES);
-            if block * KV_BLOCK + end < positions.end {
-                let next = feature..feature + panels;
-                self.kernels.prefetch(self.cache.values(self.layer, head, block + 1, next, 0..KV_BLOCK));
-            }
+            let to_next = self.cache.bytes_to_next(block);
             for (first, mixed) in (feature..).step_by(together).zip(runs) {
                 let values = self.cache.values(self.layer, head, block, first..first + together, inside..end);
-                self.kernels.matmul(values, probabilities, rows, mixed, position > positions.start);
+                let is_first = position == positions.start;
+                self.kernels.matmul_before_next(values, to_next, probabilities, rows, mixed, !is_first);
             }
             position += end - inside;
         }
