@@ -144,6 +144,8 @@ impl<S: Simd> FloatProduct<'_, S> {
                 let (first, len) = (start / E::INPUTS, part.depth::<E>());
                 let panel = |p: usize| &w[p * depth + first..][..len];
                 if S::WIDENS {
+                    // What follows the weights does not follow the buffer.
+                    let part = FloatProduct { to_next: None, ..part };
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
                         part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], 0, y);
                     }

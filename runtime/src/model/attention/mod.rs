@@ -207,8 +207,8 @@ impl Heads<'_> {
             let to_next = self.cache.bytes_to_next(block);
             for (first, mixed) in (feature..).step_by(together).zip(runs) {
                 let values = self.cache.values(self.layer, head, block, first..first + together, inside..end);
-                let is_first = position == positions.start;
-                self.kernels.matmul_before_next(values, to_next, probabilities, rows, mixed, !is_first);
+                let accumulate = position > positions.start;
+                self.kernels.matmul_before_next(values, to_next, probabilities, rows, mixed, accumulate);
             }
             position += end - inside;
         }
