@@ -55,7 +55,6 @@ impl Batch {
     fn results(&self, out: &str, options: &[&str]) -> String {
         let outcome = self.run(out, options);
         assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-        assert!(!self.out(&format!("{out}.job")).exists(), "nothing is left beside the results");
         fs::read_to_string(self.out(out)).unwrap()
     }
 }
@@ -159,7 +158,11 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
     };
     let cases = [
         ("[1]".into(), "bad_request", "expected a JSON object: "),
-        ("{\"prompt\": \"x\"".into(), "bad_request", "expected a JSON object: EOF"),
+        (
+            "{\"prompt\": \"x\"".into(),
+            "bad_request",
+            "expected a JSON object: EOF while parsing an object at column 14",
+        ),
         (r#"{"custom_id": 7, "prompt": "x"}"#.into(), "bad_request", "custom_id: expected a string, found 7"),
         (r#"{"custom_id": "x"}"#.into(), "bad_request", "expected a prompt or messages, found neither"),
         (
@@ -182,7 +185,16 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
         (plain(json!({"prompt": []})), "argument", "tokens: expected at least one"),
         (plain(json!({"prompt": vec![1; 1025]})), "context_full", "1025 tokens do not fit"),
         (plain(json!({"prompt": "A fox ".repeat(2000)})), "text_too_long", "does not fit"),
-        (plain(json!({"max_tokens": -1})), "bad_request", "max_tokens: expected a number, found -1"),
+        (
+            plain(json!({"max_tokens": -1})),
+            "bad_request",
+            "max_tokens: expected a whole number from 0 up, found -1",
+        ),
+        (
+            plain(json!({"priority": 200})),
+            "bad_request",
+            "priority: expected a whole number from -128 to 127, found 200",
+        ),
         (plain(json!({"temperature": -1})), "argument", "temperature: expected a finite number"),
         (
             plain(json!({"temperature": "hot"})),
@@ -191,10 +203,15 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
         ),
         (plain(json!({"stop": [1]})), "bad_request", "stop: expected a string or an array of strings"),
         (plain(json!({"stop": ""})), "argument", "stop: expected texts that are not empty"),
-        (plain(json!({"seed": 0.5})), "bad_request", "seed: expected a whole number"),
+        (plain(json!({"seed": 0.5})), "bad_request", "seed: expected a whole number of 64 bits, found 0.5"),
+        (
+            "{\"custom_id\": \"x\", \"prompt\": \"x\", \"seed\": 18446744073709551616}".into(),
+            "bad_request",
+            "found 18446744073709551616",
+        ),
         (plain(json!({"logit_bias": {"a": 1}})), "bad_request", "logit_bias: expected an object of numbers"),
         (plain(json!({"logit_bias": {"99999": 1}})), "argument.token_id", "token id 99999"),
-        (plain(json!({"top_logprobs": 1})), "bad_request", "top_logprobs: they need logprobs"),
+        (plain(json!({"top_logprobs": 1})), "bad_request", "top_logprobs: expected \"logprobs\": true"),
         (plain(json!({"n": 2})), "unsupported", "n: expected 1, found 2"),
         (
             plain(json!({"response_format": {"type": "json_object"}})),
@@ -202,13 +219,13 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
             "response_format: expected",
         ),
         (plain(json!({"guided_regex": "x"})), "unsupported", "guided_regex: no such option here"),
-        (plain(json!({"tools": []})), "bad_request", "tools: they need messages"),
+        (plain(json!({"tools": []})), "bad_request", "tools: expected messages beside them"),
         (body(json!({"messages": []})).to_string(), "bad_request", "body: expected prompt, found none"),
         (body(json!([])).to_string(), "bad_request", "body: expected an object, found []"),
         (
             body(json!({"prompt": "x"})).to_string().replace("POST", "GET"),
             "unsupported",
-            "method: expected POST",
+            "method: expected POST, found GET",
         ),
         (body(json!({})).to_string().replace("completions", "embeddings"), "unsupported", "url: expected"),
         (plain(json!({"body": {"prompt": "x"}})), "unsupported", "prompt: not known beside a body"),
@@ -220,7 +237,10 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
     let batch = Batch::new(&lines);
     let text = [fs::read(batch.input()).unwrap(), b"{\"prompt\": \"\xff\"}\n".to_vec()].concat();
     fs::write(batch.input(), text).unwrap();
-    let results = parsed(&batch.results("out.jsonl", &[]));
+    let outcome = batch.run("out.jsonl", &[]);
+    let told = format!("{} of {} requests failed: the results say why", cases.len() + 1, 2 * cases.len() + 1);
+    assert!(outcome.code == 0 && outcome.stderr.contains(&told), "{outcome:?}");
+    let results = parsed(&fs::read_to_string(batch.out("out.jsonl")).unwrap());
     assert_eq!(results.len(), 2 * cases.len() + 1);
     assert_eq!(results[2 * cases.len()]["error"]["code"], "bad_request", "no UTF-8");
     for (index, (line, code, message)) in cases.iter().enumerate() {
@@ -259,7 +279,7 @@ fn a_batch_that_is_killed_goes_on_to_the_same_bytes() {
         assert!(expected.starts_with(&found), "what is there is never wrong");
         on_the_way += usize::from(!found.is_empty() && found.len() < expected.len());
         if has_ended {
-            fs::remove_file(&out).unwrap(); // from the start again
+            fs::remove_file(&out).unwrap(); // from the start again, whatever the job says
         }
     }
     assert!(on_the_way > 3, "{on_the_way} of 20 kills came in between");
@@ -354,9 +374,16 @@ fn another_batch_s_results_are_not_touched() {
         assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
         assert_eq!(fs::read(&out).unwrap(), before);
     };
+    let job = batch.out("out.jsonl.job");
     fs::write(&out, "somebody's text\n").unwrap();
-    refused(&[], "it exists, and is of no batch to go on with; --force replaces it");
-    assert!(!batch.out("out.jsonl.job").exists());
+    refused(&[], "out.jsonl.job says what it is of; --force replaces it");
+    assert!(!job.exists());
+    fs::write(&job, "somebody's notes\n").unwrap();
+    for options in [&[][..], &["--force"]] {
+        refused(options, "out.jsonl.job: expected what smolrun batch writes, found another file; it is kept");
+        assert_eq!(fs::read_to_string(&job).unwrap(), "somebody's notes\n");
+    }
+    fs::remove_file(&job).unwrap();
     fs::remove_file(&out).unwrap();
     {
         let running = Running::start(&mut batch.command("out.jsonl", &["--threads", "1"]));
@@ -367,10 +394,8 @@ fn another_batch_s_results_are_not_touched() {
         assert_eq!(outcome.code, 1);
         assert!(outcome.stderr.contains("another smolrun is at work on it"), "{}", outcome.stderr);
     }
-    refused(
-        &["-n", "7"],
-        "what lines get that do not say it themselves is not the same; --force begins anew",
-    );
+    refused(&["-n", "7"], "an option such as -n or --temperature is not the same; --force begins anew");
+    refused(&["--ignore-eos"], "an option such as -n");
     refused(&["--shard", "1/2"], "--shard is not the same");
     refused(&["--unordered"], "--unordered is not the same");
     refused(&["--kv", "f16"], "--kv is not the same");
@@ -380,8 +405,49 @@ fn another_batch_s_results_are_not_touched() {
     refused(&[], "IN is not the same");
     fs::write(batch.input(), &input).unwrap();
     let expected = batch.results("expected.jsonl", &[]);
-    fs::write(batch.out("out.jsonl.copy"), fs::read(&out).unwrap()).unwrap();
     assert_eq!(batch.results("out.jsonl", &["--force"]), expected);
+    // Nor are those of a batch that is done, though there are as many.
+    refused(&["-n", "7"], "is not the same; --force begins anew");
+    fs::write(batch.input(), &input[1..]).unwrap();
+    refused(&[], "IN is not the same");
+    fs::write(batch.input(), &input).unwrap();
+    assert_eq!(batch.results("out.jsonl", &[]), expected);
+}
+
+/// What is read is never written, by whatever path it is called.
+#[test]
+fn no_file_that_is_read_is_replaced() {
+    let mut batch = Batch::new(&many(2));
+    let own_blob = batch.out("model");
+    fs::copy(&batch.blob, &own_blob).unwrap();
+    batch.blob = own_blob;
+    fs::hard_link(batch.input(), batch.out("hard")).unwrap();
+    std::os::unix::fs::symlink(batch.input(), batch.out("soft")).unwrap();
+    std::os::unix::fs::symlink(batch.input(), batch.out("out.job")).unwrap();
+    for out in ["in.jsonl", "hard", "soft", "out", "model"] {
+        let before = [fs::read(batch.input()).unwrap(), fs::read(&batch.blob).unwrap()];
+        let outcome = batch.run(out, &["--force"]);
+        assert_eq!(outcome.code, 2, "{out}: {}", outcome.stderr);
+        let expected = "expected another file than those that are read";
+        assert!(outcome.stderr.contains(expected), "{out}: {}", outcome.stderr);
+        assert_eq!([fs::read(batch.input()).unwrap(), fs::read(&batch.blob).unwrap()], before, "{out}");
+    }
+}
+
+#[test]
+fn a_line_s_own_word_counts_before_the_command_s() {
+    let eos = Model::open(blob(TALES)).unwrap().config().eos_token_ids[0];
+    let line = |ignores: Value| {
+        let bias = json!({eos.to_string(): 100});
+        json!({"prompt": "The end.", "max_tokens": 3, "logit_bias": bias, "ignore_eos": ignores}).to_string()
+    };
+    let batch = Batch::new(&[line(json!(true)), line(json!(false)), line(Value::Null)]);
+    let reasons = |options: &[&str]| {
+        let results = parsed(&batch.results("out.jsonl", &[&["--force"], options].concat()));
+        results.iter().map(|result| result["finish_reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(&[]), ["length", "eos", "eos"]);
+    assert_eq!(reasons(&["--ignore-eos"]), ["length", "eos", "length"]);
 }
 
 #[test]
@@ -402,7 +468,13 @@ fn what_can_never_work_is_said_before_anything_is_computed() {
         (&[&blob, &input, "-o", "/nowhere/out.jsonl"], 1, "No such file"),
         (&[&blob, &input, "-o", &out, "--shard", "3/2"], 2, "expected I/N with I from 1 to N"),
         (&[&blob, &input, "-o", &out, "--sequences", "0"], 2, "expected a number from 1 to 256"),
-        (&[&blob, &input, "-o", &out, "--seed", "random"], 1, "--seed random: expected a number"),
+        (&[&blob, &input, "-o", &out, "--seed", "random"], 2, "--seed random: expected a number"),
+        (&[&blob, &input, "-o", &out, "--temperature", "-1"], 2, "temperature: expected a finite number"),
+        (&[&blob, &input, "-o", &out, "--top-k", "-1"], 2, "invalid value '-1' for '--top-k <K>'"),
+        (&[&blob, &input, "-o", &out, "--stop", ""], 2, "stop: expected texts that are not empty"),
+        (&[&blob, &input, "-o", &out, "--logit-bias", "4096=1"], 2, "token id 4096"),
+        (&[&blob, &input, "-o", &out, "--kv-memory", "0"], 1, "keys and values"),
+        (&[&blob, &input, "-o", "-"], 2, "--out -: expected a file"),
         (&[&blob, &input, "-o", &out, "--threads", "0"], 2, "threads: expected 1 to 1024, found 0"),
     ] {
         let (found, stderr) = of(args);

@@ -254,19 +254,19 @@ fn header_cases() -> Vec<Case> {
         case(
             "file_len",
             Open,
-            format!("header: file_len: expected {len}, the bytes that there are, found {}", len + 1),
+            format!("header: file_len: expected {len}, the length of the file, found {}", len + 1),
             signed(|b| put_u64(b, 16, len + 1)),
         ),
         case(
             "huge file_len",
             Open,
-            format!("header: file_len: expected {len}, the bytes that there are, found {}", u64::MAX),
+            format!("header: file_len: expected {len}, the length of the file, found {}", u64::MAX),
             signed(|b| put_u64(b, 16, u64::MAX)),
         ),
         case(
             "more bytes after the end",
             Open,
-            format!("header: file_len: expected {}, the bytes that there are, found {len}", len + 4),
+            format!("header: file_len: expected {}, the length of the file, found {len}", len + 4),
             signed(|b| b.extend([0; 4])),
         ),
         case(
@@ -1274,7 +1274,7 @@ fn truncated_cases() -> Vec<Case> {
         let message = match cut < HEADER_LEN {
             true => format!("not a blob: expected at least the 128 bytes of a header, found {cut}"),
             false => {
-                format!("header: file_len: expected {cut}, the bytes that there are, found {}", whole.len())
+                format!("header: file_len: expected {cut}, the length of the file, found {}", whole.len())
             }
         };
         cases.push(case(format!("cut at {cut}"), At::Open, message, whole[..cut].to_vec()));

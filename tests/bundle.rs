@@ -146,6 +146,7 @@ fn what_cannot_be_bundled_is_named() {
     let refused = |more: &[&str], found: &str| {
         let said = smolrun(&[&["bundle", blob(), "-o", out.to_str().unwrap()], more].concat());
         assert!(said.code != 0 && said.stderr.contains(found), "{more:?}: {}", said.stderr);
+        assert_eq!(said.code == 2, more[0] == "--", "{more:?}: options after -- are a matter of usage");
         assert!(!out.exists(), "{more:?}");
     };
     refused(&["--program", &windows], "found one for Windows (PE)");
@@ -154,7 +155,11 @@ fn what_cannot_be_bundled_is_named() {
     refused(&["--program", program("smolconv").to_str().unwrap()], "found another program");
     refused(&["--program", bundled.to_str().unwrap()], "found one that has a model already");
     refused(&["--system", "Be short."], "expected a model with a chat template");
-    refused(&["--", "--no-such-option"], "--no-such-option");
+    refused(&["--", "--no-such-option"], "error: unexpected argument '--no-such-option' found\n");
+    refused(&["--", "--temperature", "-1"], "temperature: expected a finite number");
+    refused(&["--", "--dtype", "q4"], "found what belongs before it: --dtype");
+    refused(&["--", "--prompt-file", "x"], "found the prompt of all runs: --prompt-file");
+    refused(&["--", "--chat"], "found --chat for a model without a chat template");
     refused(&["--", "-n", "5", "Hello"], "found a prompt: Hello");
     let exists = smolrun(&["bundle", blob(), "-o", bundled.to_str().unwrap()]);
     assert!(exists.code != 0 && exists.stderr.contains("--force"), "{}", exists.stderr);

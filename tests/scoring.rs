@@ -125,7 +125,7 @@ fn what_has_no_token_is_an_error_and_not_certain() {
     let line = json!({"context": "Once", "continuations": [""]});
     let (code, stdout, stderr) = score(&[blob(TALES).to_str().unwrap()], &format!("{line}\n"));
     assert_eq!((code, stdout.as_str()), (1, ""));
-    assert!(stderr.contains("line 1: continuations: expected a token at least in each"), "{stderr}");
+    assert!(stderr.contains("line 1: continuations: expected at least one token in each"), "{stderr}");
 }
 
 #[test]
@@ -143,9 +143,21 @@ fn what_cannot_be_scored_is_an_error() {
 
     let path = blob(TALES);
     let expected = "standard input, line 1: expected an object with context and continuations: ";
-    for line in ["x", "[]", "{}", r#"{"context":"a"}"#, r#"{"context":1,"continuations":[]}"#] {
+    for line in [
+        "x",
+        "[]",
+        "{}",
+        r#"{"context":"a"}"#,
+        r#"{"context":1,"continuations":[]}"#,
+        r#"["a", ["b"]]"#,
+        r#"{"context":"a","continuations":["b"],"n":1}"#,
+    ] {
         let (code, stdout, stderr) = score(&[path.to_str().unwrap()], &format!("{line}\n"));
         assert_eq!((code, stdout.as_str(), stderr.lines().count()), (1, "", 1), "{line}: {stderr}");
-        assert!(stderr.contains(expected), "{stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("Question"), "{stderr}");
     }
+    let line = json!({"context": "Once upon a time ".repeat(2000), "continuations": ["x"]});
+    let (code, _, stderr) = score(&[path.to_str().unwrap()], &format!("{line}\n"));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("does not fit the model's context of 1024"), "{stderr}");
 }

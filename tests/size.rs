@@ -130,6 +130,7 @@ fn sizes_that_are_none_and_other_dtypes_beside_one_are_wrong_usage() {
         (&["--size", "3MB", "--dtype", "q4"][..], "'--size <BYTES>' cannot be used with '--dtype <DTYPE>'"),
         (&["--size", "70 apples"], "expected bytes, such as 70MB, 66.5MiB or 70000000, found \"70 apples\""),
         (&["--size", "0"], "expected bytes"),
+        (&["--size", "3", "MB"], "unexpected argument 'MB' found"),
     ] {
         let refused = convert(&tales(), &out, more);
         assert!(refused.code == 2 && refused.stderr.contains(expected), "{refused:?}");

@@ -49,6 +49,7 @@ Exit codes:
   0    done
   1    an error
   2    wrong usage
+  129  hung up
   130  interrupted
   143  terminated
 
@@ -138,6 +139,9 @@ pub(crate) enum Command {
     /// A batch that was stopped, or killed, goes on where it was when the same command is given again. The results are
     /// the same bytes then. They depend on nothing but the model and the request: neither on the other requests nor on
     /// the number of threads.
+    ///
+    /// Sampling options are for lines that do not give their own. A line without a seed draws with --seed plus its number;
+    /// --seed is 0 by default, for messages, too.
     Batch(Box<BatchArgs>),
     /// Show what a blob holds, how much memory it needs, and what this machine has.
     Info {
@@ -228,7 +232,7 @@ pub(crate) struct BatchArgs {
     /// The requests: a file of JSON Lines. Empty lines are passed over; a line has at most 16 MB.
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// The file to write. Beside it is OUT.job until the batch is done.
+    /// The file to write. Beside it, OUT.job says which batch it is of.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) out: PathBuf,
     /// Write results as they come instead of in the order of IN.
@@ -489,7 +493,7 @@ pub(crate) struct PromptArgs {
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub(crate) struct AnswerArgs {
     /// Generate at most N tokens [default: 256].
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
     /// Stop at this text, which is not printed. May be repeated.
     #[arg(long, value_name = "TEXT")]

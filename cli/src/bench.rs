@@ -16,7 +16,7 @@ use smolrun::{Fast, KvDtype, Machine, Model, Overflow, Session};
 use super::args::BenchArgs;
 use super::info::dtypes;
 use super::options::{session_options, tell_if_not_fast};
-use super::output::Output;
+use super::output::{Output, counted};
 
 /// Least time in which a peak of the machine is looked for.
 const PEAK_TIME: Duration = Duration::from_millis(20);
@@ -241,14 +241,14 @@ fn check(args: &BenchArgs, config: &Config) -> Result<(), String> {
     let together = args.prompt.max(1).saturating_add(args.tokens);
     if !args.sequences.is_empty() && together > limit {
         return Err(format!(
-            "a prompt of {} and {} tokens are more than the context's {limit}",
+            "--prompt {} and --tokens {} together are more than the model's context of {limit}",
             args.prompt, args.tokens
         ));
     }
     match longest <= limit {
         true => Ok(()),
         false => Err(format!(
-            "a depth of {} and then {} tokens are more than the context's {limit}",
+            "--depth {} and then {} tokens are more than the model's context of {limit}",
             args.depth,
             args.prompt.max(args.tokens)
         )),
@@ -362,8 +362,11 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
     let fast = report.fast.map_or_else(String::new, |unit| format!(", {}", Fast::On(unit)));
     writeln!(
         stdout,
-        "{} threads, {}, {} weights, {} keys and values{fast}",
-        report.threads, report.isa, report.dtype, report.kv
+        "{}, {}, {} weights, {} keys and values{fast}",
+        counted(report.threads as u64, "thread"),
+        report.isa,
+        report.dtype,
+        report.kv
     )?;
     writeln!(
         stdout,
@@ -394,7 +397,8 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
         let test = format!("tg{} x {n}", args.tokens);
         writeln!(
             stdout,
-            "{test:<10} {median:9.2} tok/s  ({min:.2} to {max:.2})   of {n} sequences together"
+            "{test:<10} {median:9.2} tok/s  ({min:.2} to {max:.2})   of {} together",
+            counted(*n as u64, "sequence")
         )?;
     }
     Ok(())

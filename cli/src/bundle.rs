@@ -10,9 +10,12 @@ use smolconv::bundle::{Bundle, Mark};
 use smolconv::terminal::parse;
 use smolconv::write;
 use smolrun::Model;
+use smolrun::generation::Sampler;
 
-use crate::args::{Args, BundleArgs};
+use crate::args::{Args, BundleArgs, GenerateArgs};
+use crate::exit_code::WrongUsage;
 use crate::output::tell;
+use crate::sampling::Defaults;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -45,11 +48,29 @@ fn options(args: &BundleArgs, model: &Model) -> Result<Vec<String>> {
     }
     options.extend_from_slice(&args.options);
     let own = Own { path: args.out.clone(), options };
-    let parsed = own.parse([args.out.clone().into()]).map_err(|error| error.to_string())?;
-    match parsed.generate.prompt.text.first() {
-        Some(word) => Err(format!("expected options after --, found a prompt: {word}").into()),
-        None => Ok(own.options),
+    let parsed = own.parse([args.out.clone().into()])?.generate;
+    check(&parsed, model, has_template)?;
+    Ok(own.options)
+}
+
+/// Options with which no run could ever work.
+fn check(given: &GenerateArgs, model: &Model, has_template: bool) -> Result<()> {
+    let wrong = |found: &str| Err(WrongUsage(format!("expected options after --, found {found}")).into());
+    if let Some(word) = given.prompt.text.first() {
+        return wrong(&format!("a prompt: {word}"));
     }
+    if given.prompt.prompt_file.is_some() {
+        return wrong("the prompt of all runs: --prompt-file");
+    }
+    if given.dtype.mix().is_some() {
+        return wrong("what belongs before it: --dtype");
+    }
+    if given.prompt.chat && !has_template {
+        return wrong("--chat for a model without a chat template");
+    }
+    let sampling = given.answer.sampling.sampling(model, &Defaults::CONTINUATION);
+    Sampler::new(sampling, model.config().vocab_size)?;
+    Ok(())
 }
 
 /// The bundle that this program is one of.

@@ -91,9 +91,10 @@ fn chosen<'a>(entries: &'a [Entry], names: &[String]) -> Result<Vec<&'a Entry>> 
         let is_meant = |entry: &&Entry| entry.is_called(name);
         let mut meant = entries.iter().filter(is_meant).peekable();
         if meant.peek().is_none() {
-            return Err(
-                format!("{name}: expected a name that smolrun cache list shows, found none such").into()
-            );
+            return Err(format!(
+                "{name}: expected a name or a source that smolrun cache list shows, found neither"
+            )
+            .into());
         }
         let is_new = |entry: &&Entry| !chosen.iter().any(|other| other.path == entry.path);
         chosen.extend(meant.filter(is_new).collect::<Vec<_>>());

@@ -4,15 +4,13 @@ use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::time::Instant;
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use serde::Serialize;
 use smolrun::tokenizer::Tokenizer;
 use smolrun::{FinishReason, Message, Session, SpecialTokens, Token};
 
-use crate::args::{Args, GenerateArgs, PromptArgs};
+use crate::args::{GenerateArgs, PromptArgs};
 use crate::chat;
-use crate::exit_code;
+use crate::exit_code::{self, WrongUsage};
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;
 use crate::memory;
@@ -61,7 +59,7 @@ struct Line<'a> {
 
 pub(crate) fn run(args: &GenerateArgs, start: Instant) -> Result<u8> {
     let is_conversation = is_conversation(args);
-    check_usage(&args.prompt, is_conversation);
+    check_usage(&args.prompt, is_conversation)?;
     let model = args.model.as_deref().ok_or("no model was named")?;
     let mut cache = args.prompt_cache.as_deref().map(PromptCache::new).transpose()?;
     let blob = blob_of(model, args.dtype.mix(), &Listener::program())?;
@@ -182,29 +180,25 @@ fn is_conversation(args: &GenerateArgs) -> bool {
 }
 
 /// What the arguments alone do not tell clap.
-fn check_usage(args: &PromptArgs, is_conversation: bool) {
+fn check_usage(args: &PromptArgs, is_conversation: bool) -> std::result::Result<(), WrongUsage> {
     let has_system = args.system.is_some() || args.system_file.is_some();
     let given = [("--system", has_system), ("--tools", args.tools.is_some())];
     if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given)
         && !args.is_chat()
         && !is_conversation
     {
-        wrong_usage(&format!("{name} needs --chat, or a conversation on a terminal"));
+        return Err(WrongUsage(format!("{name} needs --chat, or a conversation on a terminal")));
     }
+    Ok(())
 }
 
-fn wrong_usage(problem: &str) -> ! {
-    Args::command().error(ErrorKind::MissingRequiredArgument, problem).exit()
-}
-
-/// What is generated, and until when.
 /// The tokens of a prompt, if the session's context can hold so many.
 fn encode_prompt(args: &PromptArgs, prompt: Option<String>, session: &Session) -> Result<Vec<u32>> {
     let model = session.model();
     if args.is_chat() {
         let messages: Option<Vec<Message>> = args.messages(prompt)?;
-        let messages =
-            messages.unwrap_or_else(|| wrong_usage("there is nothing to answer: a prompt is needed"));
+        let nothing = || WrongUsage("there is nothing to answer: a prompt is needed".into());
+        let messages = messages.ok_or_else(nothing)?;
         return Ok(model.encode_chat_with(&messages, &chat_options(args.chat_options()?, session))?);
     }
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::AsText };

@@ -9,7 +9,7 @@ use smolrun::format::Layout;
 use smolrun::{Kernels, KvDtype, Model};
 
 use crate::model::ModelArgs;
-use crate::output::{Output, hex};
+use crate::output::{Output, counted, hex};
 
 #[derive(Serialize)]
 struct Info {
@@ -158,8 +158,8 @@ impl Info {
         )?;
         writeln!(
             out,
-            "machine   {} threads, {} kernels (of {})",
-            machine.threads,
+            "machine   {}, {} kernels (of {})",
+            counted(machine.threads as u64, "thread"),
             machine.isa,
             machine.available_isa.join(", ")
         )

@@ -34,16 +34,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use smolconv::terminal::command_line;
+use smolconv::terminal::{command_line, one_line};
 use smolrun::{Model, Sampling};
 
 use self::args::{Args, Command};
 use self::bundle::Own;
+use self::exit_code::WrongUsage;
 use self::output::tell;
 use self::sampling::{Defaults, SamplingArgs};
-
-/// What the library calls arguments that come from no option: from a text, a model or the environment.
-const NO_OPTIONS: [&str; 6] = ["SMOLRUN_ISA", "continuations", "logits", "prompt", "reference", "tokens"];
 
 /// Runs the program with the arguments that `args` gives, the first of which is its name, and returns its exit code. Wrong
 /// usage, and a signal, end the process. Nothing is allocated before it is known that there is memory, so `args` is called
@@ -58,10 +56,13 @@ pub fn run<Args: IntoIterator<Item = OsString>>(args: impl FnOnce() -> Args) -> 
         Ok(code) => code,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => exit_code::SUCCESS,
-        Err(error) => {
-            tell(&format!("error: {error}"));
-            exit_code_of(&*error)
-        }
+        Err(error) => match error.downcast::<clap::Error>() {
+            Ok(error) => error.exit(),
+            Err(error) => {
+                tell_error(&*error);
+                exit_code::of(&*error)
+            }
+        },
     }
 }
 
@@ -103,12 +104,15 @@ fn run_command(command: Command) -> Result<u8, Box<dyn Error>> {
     done.map(|()| exit_code::SUCCESS)
 }
 
-/// What clap exits with where it knows an option's value to be wrong, too.
-fn exit_code_of(error: &(dyn Error + 'static)) -> u8 {
-    match error.downcast_ref() {
-        Some(smolrun::Error::Argument { name, .. }) if NO_OPTIONS.contains(name) => exit_code::FAILURE,
-        Some(smolrun::Error::Argument { .. } | smolrun::Error::TokenId { .. }) => exit_code::WRONG_USAGE,
-        _ => exit_code::FAILURE,
+/// Wrong usage is told as clap tells it.
+fn tell_error(error: &(dyn Error + 'static)) {
+    match error.is::<WrongUsage>() {
+        true => {
+            let text = error.to_string();
+            let _ =
+                writeln!(io::stderr(), "error: {}\n\nFor more information, try '--help'.", one_line(&text));
+        }
+        false => tell(&format!("error: {error}")),
     }
 }
 

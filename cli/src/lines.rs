@@ -9,7 +9,7 @@ use smolrun::{Session, SpecialTokens};
 
 use crate::model::ModelArgs;
 use crate::options::session_options;
-use crate::output::Output;
+use crate::output::{Output, json_problem};
 
 pub(crate) type Result = std::result::Result<(), Box<dyn Error>>;
 
@@ -43,7 +43,8 @@ pub(crate) fn each_line<Question: DeserializeOwned, Answer: Serialize>(
     for (number, line) in (1..).zip(io::stdin().lock().lines()) {
         let line = line.map_err(|error| format!("standard input, line {number}: {error}"))?;
         let input = serde_json::from_str(&line)
-            .map_err(|error| format!("standard input, line {number}: expected {expected}: {error}"))?;
+            .map_err(|error| format!("expected {expected}: {}", json_problem(&error)))
+            .map_err(|problem| format!("standard input, line {number}: {problem}"))?;
         let answer = answer(input).map_err(|error| format!("standard input, line {number}: {error}"))?;
         output.json(&answer)?;
     }

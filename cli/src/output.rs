@@ -13,7 +13,7 @@ pub(crate) fn tell(message: &str) {
 
 /// Writes a line to the terminal: what of it is not text is replaced.
 pub(crate) fn say(line: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", printable(line))
+    writeln!(io::stdout(), "{}", printable(line)).map_err(at_stdout)
 }
 
 /// Standard output for text that somebody else wrote: a model, a file.
@@ -32,24 +32,39 @@ impl Output {
         if text.is_empty() {
             return Ok(());
         }
-        match self.is_terminal {
-            true => self.stdout.write_all(printable(text).as_bytes())?,
-            false => self.stdout.write_all(text.as_bytes())?,
-        }
-        self.stdout.flush()
+        let shown = if self.is_terminal { printable(text) } else { text.into() };
+        self.stdout.write_all(shown.as_bytes()).and_then(|()| self.stdout.flush()).map_err(at_stdout)
     }
 
     /// Writes `value` as JSON in a line of its own, at once. It is harmless to a terminal, and the same for everybody.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Box<dyn Error>> {
-        writeln!(self.stdout, "{}", json_line(value)?)?;
-        Ok(self.stdout.flush()?)
+        let json = json_line(value)?;
+        Ok(writeln!(self.stdout, "{json}").and_then(|()| self.stdout.flush()).map_err(at_stdout)?)
     }
+}
+
+/// An error that says where it was.
+fn at_stdout(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 /// `value` as JSON in one line that is harmless to a terminal.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let json = serde_json::to_string(value)?;
     Ok(escape_json(&json).into_owned())
+}
+
+/// So many of a thing: `1 token`, `2 tokens`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
+/// What is wrong with a JSON text of one line. (serde_json would name a line of its own.)
+pub(crate) fn json_problem(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }
 
 /// Bytes as hexadecimal digits.

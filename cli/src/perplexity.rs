@@ -47,6 +47,13 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let model = args.model.open()?;
     let text = read(&args.text)?;
     let tokens = model.tokenizer().encode(&text, SpecialTokens::AsText)?;
+    let windows = 2..=model.config().max_position_embeddings; // others are refused below
+    if windows.contains(&args.window) && tokens.len() < args.window {
+        let (text, window, found) = (args.text.display(), args.window, tokens.len());
+        return Err(
+            format!("{text}: expected a text of --window {window} tokens or more, found {found}").into()
+        );
+    }
     let mut session = Session::new(&model, session_options(args.threads, args.kv))?;
     let options = PerplexityOptions::default().window(args.window);
     let (perplexity, against) = match &args.against {

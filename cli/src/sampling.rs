@@ -9,6 +9,8 @@ use serde::Deserialize;
 use smolrun::generation::SamplerStep;
 use smolrun::{Model, Sampling};
 
+use crate::output::counted;
+
 /// What was asked for; the rest is decided by [`SamplingArgs::sampling`].
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Sampling")]
@@ -19,7 +21,7 @@ pub(crate) struct SamplingArgs {
     temperature: Option<f32>,
     /// Draw from the K most likely tokens; 0 for all [default: 0; for --chat and conversations what the checkpoint
     /// recommends].
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<usize>,
     /// Draw from the most likely tokens that together reach this probability [default: 1; for --chat and conversations
     /// what the checkpoint recommends, else 0.9].
@@ -42,7 +44,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
     /// How many of the last tokens the penalties look at, including the prompt's; 0 for all [default: 0].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     penalty_window: Option<usize>,
     /// Add X to the logit of token ID; "-inf" rules it out. May be repeated.
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
@@ -54,7 +56,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_delimiter = ',', value_name = "STEP,STEP,...")]
     sampler_order: Option<Vec<SamplerStep>>,
     /// A number, or "random"; it decides every draw [default: 0; for --chat and conversations random].
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
     seed: Option<Seed>,
 }
 
@@ -169,6 +171,11 @@ impl SamplingArgs {
         matches!(self.seed, Some(Seed::Random))
     }
 
+    /// The same without `--ignore-eos`, and what that says.
+    pub(crate) fn without_ignore_eos(&self) -> (SamplingArgs, bool) {
+        (SamplingArgs { ignore_eos: None, ..self.clone() }, self.ignore_eos == Some(true))
+    }
+
     /// What they mean for `model`, with `defaults` for what they do not say. Each call draws a random seed of its own.
     pub(crate) fn sampling(&self, model: &Model, defaults: &Defaults) -> Sampling {
         let neutral = Sampling::default();
@@ -229,7 +236,7 @@ impl fmt::Display for Described<'_> {
             write!(f, ", penalty-window {penalty_window}")?;
         }
         if !logit_bias.is_empty() {
-            write!(f, ", logits of {} tokens changed", logit_bias.len())?;
+            write!(f, ", logits of {} changed", counted(logit_bias.len() as u64, "token"))?;
         }
         if order != SamplerStep::ALL {
             let steps: Vec<_> = order.iter().map(|step| step.name()).collect();

@@ -1,5 +1,8 @@
 //! `smolrun score`: log-likelihoods of continuations, JSON Lines in and out.
 
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use smolrun::Session;
 
@@ -8,9 +11,31 @@ use crate::model::ModelArgs;
 use crate::options::session_options;
 
 #[derive(Deserialize)]
+#[serde(try_from = "Fields")]
 struct Question {
     context: String,
     continuations: Vec<String>,
+}
+
+/// All that an object says.
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Fields {
+    context: String,
+    continuations: Vec<String>,
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+impl TryFrom<Fields> for Question {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> std::result::Result<Question, String> {
+        match fields.others.keys().next() {
+            None => Ok(Question { context: fields.context, continuations: fields.continuations }),
+            Some(name) => Err(format!("no such field: {name}")),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use smolrun::{Sampling, Session};
 
+use crate::output::counted;
 use crate::sampling::Described;
 
 /// Notes when each token came.
@@ -99,22 +100,28 @@ impl Timings {
             Some(number) => format!("{number:.2} {unit}"),
             None => "-".to_owned(),
         };
+        let tokens = |count: usize| counted(count as u64, "token");
         let prompt_speed = (self.tokens > 0)
             .then(|| (self.prompt_tokens - self.cached_tokens) as f64 / (self.prompt_ms / 1e3));
         writeln!(out, "\nopen          {:9.2} ms", self.open_ms)?;
-        let (prompt_tokens, prompt_speed) = (self.prompt_tokens, or_dash(prompt_speed, "tok/s"));
-        writeln!(out, "prompt        {:9.2} ms   {prompt_tokens} tokens, {prompt_speed}", self.prompt_ms)?;
+        let (prompt_tokens, prompt_speed) = (tokens(self.prompt_tokens), or_dash(prompt_speed, "tok/s"));
+        let cached = match self.cached_tokens {
+            0 => String::new(),
+            count => format!(", {count} of them cached"),
+        };
+        writeln!(out, "prompt        {:9.2} ms   {prompt_tokens}{cached}, {prompt_speed}", self.prompt_ms)?;
         writeln!(out, "first token   {:9.2} ms   from {start}", self.first_token_ms)?;
-        let (steps, speed) = (self.tokens.saturating_sub(1), or_dash(self.tokens_per_second, "tok/s"));
-        writeln!(out, "decode        {:9.2} ms   {steps} tokens, {speed}", self.decode_ms)?;
+        let (steps, speed) =
+            (tokens(self.tokens.saturating_sub(1)), or_dash(self.tokens_per_second, "tok/s"));
+        writeln!(out, "decode        {:9.2} ms   {steps}, {speed}", self.decode_ms)?;
         let [p50, p95, p99] =
             [self.token_p50_ms, self.token_p95_ms, self.token_p99_ms].map(|time| or_dash(time, "ms"));
         writeln!(out, "per token     p50 {p50}, p95 {p95}, p99 {p99}")?;
         let rss = or_dash(self.peak_rss_bytes.map(|bytes| bytes as f64 / 1e6), "MB");
         writeln!(out, "memory        peak RSS {rss}, KV cache {:.2} MB", self.kv_bytes as f64 / 1e6)?;
         writeln!(out, "chosen by     {}", Described(sampling))?;
-        let (threads, isa, fast) = (session.threads(), session.kernels().name(), session.fast());
-        writeln!(out, "computed with {threads} threads, {isa}, {fast}")
+        let threads = counted(session.threads() as u64, "thread");
+        writeln!(out, "computed with {threads}, {}, {}", session.kernels().name(), session.fast())
     }
 }
 

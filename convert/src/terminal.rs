@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// `text` with U+FFFD for every character that does something to a terminal. Newlines and tabs stay.
 ///
@@ -78,6 +79,7 @@ pub fn parse<T: Parser>(
         T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     });
     parsed.map_err(|error| {
+        let error = stray_argument(error, &mut command);
         let text = error.to_string();
         match printable(&text) {
             Cow::Borrowed(_) => error,
@@ -87,6 +89,20 @@ pub fn parse<T: Parser>(
             }
         }
     })
+}
+
+/// What an error should say where a command line has either a subcommand or arguments: clap takes any that is one too many
+/// for a subcommand.
+fn stray_argument(error: clap::Error, command: &mut clap::Command) -> clap::Error {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name))
+            if error.kind() == ErrorKind::ArgumentConflict && command.find_subcommand(name).is_none() =>
+        {
+            let message = format!("unexpected argument '{name}' found");
+            command.error(ErrorKind::UnknownArgument, message)
+        }
+        _ => error,
+    }
 }
 
 /// Whether a terminal takes `c` for more than a character to show.

@@ -1,4 +1,4 @@
-//! Which batch a file of results belongs to: a small file beside it, for as long as the batch is not done.
+//! Which batch a file of results belongs to: a small file beside it, which stays there.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -54,7 +54,7 @@ impl Job {
             ("--unordered", &self.order, &other.order),
             ("--kv", &self.kv, &other.kv),
             ("--kv-memory", &self.kv_memory, &other.kv_memory),
-            ("what lines get that do not say it themselves", &self.defaults, &other.defaults),
+            ("an option such as -n or --temperature", &self.defaults, &other.defaults),
         ];
         fields.into_iter().find(|(_, ours, theirs)| ours != theirs).map(|(name, ..)| name)
     }
@@ -69,11 +69,16 @@ pub(super) struct JobFile {
 }
 
 impl JobFile {
-    /// Beside the results at `out`; an error if another process has it.
-    pub(super) fn open(out: &Path) -> Result<JobFile, String> {
+    /// Where that of the results at `out` lies.
+    pub(super) fn path(out: &Path) -> PathBuf {
         let mut path = out.as_os_str().to_owned();
         path.push(".job");
-        let path = PathBuf::from(path);
+        path.into()
+    }
+
+    /// Beside the results at `out`; an error if another process has it, or if it is somebody's file.
+    pub(super) fn open(out: &Path) -> Result<JobFile, String> {
+        let path = JobFile::path(out);
         let wrong = |error: io::Error| format!("{}: {error}", path.display());
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
             return Err(format!("{}: expected a regular file", path.display()));
@@ -91,7 +96,16 @@ impl JobFile {
         }
         let mut text = Vec::new();
         (&file).take(MAX_LEN).read_to_end(&mut text).map_err(wrong)?;
-        Ok(JobFile { earlier: serde_json::from_slice(&text).ok(), path, file })
+        let earlier = match text.is_empty() {
+            true => None, // none was there, or one that was not begun
+            false => Some(serde_json::from_slice(&text).map_err(|_| {
+                format!(
+                    "{}: expected what smolrun batch writes, found another file; it is kept",
+                    path.display()
+                )
+            })?),
+        };
+        Ok(JobFile { earlier, path, file })
     }
 
     /// The earlier job, if it is `job`, of which only the time may differ; an error if it is another.
@@ -100,7 +114,7 @@ impl JobFile {
         match earlier.difference(job) {
             None => Ok(Some(earlier.clone())),
             Some(name) => Err(format!(
-                "{}: the batch that was begun is another: {name} is not the same; --force begins anew",
+                "{}: the results are of another batch: {name} is not the same; --force begins anew",
                 self.path.display()
             )),
         }
@@ -115,11 +129,17 @@ impl JobFile {
             self.file.write_all(b"\n")?;
             self.file.sync_all()
         };
-        write().map_err(|error: io::Error| format!("{}: {error}", self.path.display()))
+        write().map_err(|error: io::Error| {
+            let _ = self.file.set_len(0); // half a job would be taken for somebody's file
+            format!("{}: {error}", self.path.display())
+        })
     }
 
-    /// The job is done: nothing has to be remembered of it.
-    pub(super) fn end(self) -> Result<(), String> {
-        fs::remove_file(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
+    /// Leaves nothing behind where no job is known.
+    pub(super) fn give_up(self) -> Result<(), String> {
+        match self.earlier {
+            Some(_) => Ok(()),
+            None => fs::remove_file(&self.path).map_err(|error| format!("{}: {error}", self.path.display())),
+        }
     }
 }

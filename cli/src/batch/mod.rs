@@ -8,14 +8,17 @@ mod results;
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::fmt;
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use smolconv::Progress;
 use smolrun::engine::{Engine, EngineOptions};
-use smolrun::scheduler::{Event, RequestId, Scheduler, SchedulerOptions};
+use smolrun::scheduler::{Event, Request, RequestId, Scheduler, SchedulerOptions};
 use smolrun::tokenizer::Tokenizer;
-use smolrun::{FinishReason, KvDtype, Model, Sampling, Token};
+use smolrun::{CancelToken, FinishReason, GenerateOptions, KvDtype, Model, Sampling, Token};
 
 use self::input::{Line, Lines, MAX_LINE, Survey};
 use self::job::{Job, JobFile};
@@ -23,10 +26,10 @@ use self::record::Answer;
 use self::request::{Defaults, Object, Problem};
 use self::results::Results;
 use crate::args::BatchArgs;
-use crate::exit_code;
+use crate::exit_code::{self, WrongUsage};
 use crate::interrupt::Interrupt;
 use crate::logprobs::Logprobs;
-use crate::output::{hex, tell};
+use crate::output::{counted, hex, tell};
 use crate::sampling;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -38,31 +41,28 @@ const MOST_WAITING: usize = 64;
 const BETWEEN_WORDS: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
-    if args.answer.sampling.has_random_seed() {
-        return Err("--seed random: expected a number, by which a batch that goes on draws the same".into());
-    }
+    check_usage(args)?;
     let survey = Survey::new(&args.input)?;
     let is_there = results::is_there(&args.out)?;
     let model = args.model.open()?;
-    let scheduler = scheduler(args, &model)?;
-    let text = args.answer.sampling.sampling(&model, &sampling::Defaults::CONTINUATION);
-    let chat = args.answer.sampling.sampling(&model, &sampling::Defaults::of_chat(&model).decided());
-    let job = job(args, &model, &survey, [&text, &chat]);
+    let mut scheduler = scheduler(args, &model)?;
+    let (options, ignore_eos) = args.answer.sampling.without_ignore_eos();
+    let text = options.sampling(&model, &sampling::Defaults::CONTINUATION);
+    let chat = options.sampling(&model, &sampling::Defaults::of_chat(&model).decided());
+    for sampling in [&text, &chat] {
+        check_defaults(args, sampling, &mut scheduler)?;
+    }
+    let job = job(args, &model, &survey, &(&text, &chat, ignore_eos));
 
     let mut file = JobFile::open(&args.out)?;
     let lines = args.shard.lines(survey.lines);
-    let earlier = if args.force { None } else { file.same(&job)? };
-    if earlier.is_none() && is_there && !args.force {
-        let is_done = is_done(args, lines)?;
-        file.end()?;
-        return match is_done {
-            true => Ok(exit_code::SUCCESS),
-            false => Err(format!(
-                "{}: it exists, and is of no batch to go on with; --force replaces it",
-                args.out.display()
-            )
-            .into()),
-        };
+    let goes_on = is_there && !args.force;
+    let earlier = if goes_on { file.same(&job)? } else { None };
+    if earlier.is_none() && goes_on {
+        file.give_up()?;
+        let (out, job) = (args.out.display(), JobFile::path(&args.out));
+        let job = job.display();
+        return Err(format!("{out}: it exists, and no {job} says what it is of; --force replaces it").into());
     }
     let results = match &earlier {
         Some(_) => Results::resume(&args.out, !args.unordered)?,
@@ -73,8 +73,8 @@ pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
         }
     };
     let now = earlier.as_ref().unwrap_or(&job).start();
-    let defaults =
-        Defaults { max_tokens: args.answer.max_tokens(), stop: args.answer.stop.clone(), text, chat, now };
+    let (max_tokens, stop) = (args.answer.max_tokens(), args.answer.stop.clone());
+    let defaults = Defaults { max_tokens, stop, text, chat, ignore_eos, now };
     let interrupt = Interrupt::new()?;
     let mut batch = Batch {
         tokenizer: model.tokenizer(),
@@ -85,16 +85,64 @@ pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
         answers: HashMap::new(),
         results,
         meter: Meter::new(),
+        begun: 0,
+        failed: 0,
     };
     batch.run(&interrupt)?;
+    let Batch { begun, failed, .. } = batch;
     let is_complete = batch.is_complete();
     batch.results.end()?;
-    if is_complete {
-        file.end()?;
-        return Ok(exit_code::SUCCESS);
+    if failed > 0 {
+        let of = counted(begun, "request");
+        tell(&format!("{failed} of {of} failed: the results say why"));
     }
-    tell("stopped; the same command goes on");
-    Ok(interrupt.exit_code().unwrap_or(exit_code::FAILURE))
+    if !is_complete {
+        tell("stopped; the same command goes on from here");
+        return Ok(interrupt.exit_code().unwrap_or(exit_code::FAILURE));
+    }
+    if begun == 0 && earlier.is_some() {
+        tell(&format!("{}: it has all results already; --force begins anew", args.out.display()));
+    }
+    Ok(exit_code::SUCCESS)
+}
+
+/// What can be known to be wrong before anything is read.
+fn check_usage(args: &BatchArgs) -> Result<()> {
+    let wrong = |problem: &str| Err(WrongUsage(problem.to_owned()).into());
+    if args.answer.sampling.has_random_seed() {
+        return wrong("--seed random: expected a number, so that a batch that goes on draws the same");
+    }
+    if args.out == Path::new("-") {
+        return wrong("--out -: expected a file, which is read again when a batch goes on");
+    }
+    let job = JobFile::path(&args.out);
+    for read in [&args.input, &args.model.model] {
+        if let Some(written) = [&args.out, &job].into_iter().find(|written| is_same_file(read, written)) {
+            return wrong(&format!("{}: expected another file than those that are read", written.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths lead to the same file, be it by links.
+fn is_same_file(path: &Path, other: &Path) -> bool {
+    #[cfg(unix)]
+    let id = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(path).map(|found| (found.dev(), found.ino()))
+    };
+    #[cfg(not(unix))]
+    let id = |path: &Path| fs::canonicalize(path);
+    id(path).is_ok_and(|found| id(other).is_ok_and(|other| other == found))
+}
+
+/// What lines get that do not say it themselves must make sense: a request with nothing else is taken in and given up.
+fn check_defaults(args: &BatchArgs, sampling: &Sampling, scheduler: &mut Scheduler) -> smolrun::Result<()> {
+    let cancel = CancelToken::default();
+    cancel.cancel();
+    let options = GenerateOptions::default().max_tokens(1).stop(&args.answer.stop).cancel(&cancel);
+    scheduler.submit(Request::new(vec![0], options.sampling(sampling.clone())))?;
+    scheduler.step(|_, _| ())
 }
 
 fn scheduler(args: &BatchArgs, model: &Model) -> Result<Scheduler> {
@@ -113,7 +161,7 @@ fn scheduler(args: &BatchArgs, model: &Model) -> Result<Scheduler> {
 }
 
 /// All that the results depend on.
-fn job(args: &BatchArgs, model: &Model, survey: &Survey, sampling: [&Sampling; 2]) -> Job {
+fn job(args: &BatchArgs, model: &Model, survey: &Survey, sampling: &impl fmt::Debug) -> Job {
     Job {
         version: env!("CARGO_PKG_VERSION").into(),
         blob: hex(&model.layout().header.directory_sha256),
@@ -125,24 +173,6 @@ fn job(args: &BatchArgs, model: &Model, survey: &Survey, sampling: [&Sampling; 2
         defaults: format!("{:?}", (args.answer.max_tokens(), &args.answer.stop, sampling)),
         started: Job::now(),
     }
-}
-
-/// Whether OUT, of which no job is known, has all results of some lines of IN.
-fn is_done(args: &BatchArgs, range: Range<u64>) -> Result<bool> {
-    let Ok(done) = Results::lines_at(&args.out) else { return Ok(false) };
-    let mut source = Source::new(args, range)?;
-    let mut count = 0;
-    while let Some(line) = source.next()? {
-        if !done.contains(&line.number) {
-            return Ok(false);
-        }
-        count += 1;
-    }
-    let is_done = count == done.len();
-    if is_done {
-        tell(&format!("{}: it has all results already; --force begins anew", args.out.display()));
-    }
-    Ok(is_done)
 }
 
 /// The lines of IN that are this batch's.
@@ -182,6 +212,10 @@ struct Batch {
     answers: Answers,
     results: Results,
     meter: Meter,
+    /// Requests that this run took in.
+    begun: u64,
+    /// Those of them that got an error.
+    failed: u64,
 }
 
 impl Batch {
@@ -219,8 +253,10 @@ impl Batch {
     /// Hands a line's request to the scheduler; what is none has its result already.
     fn begin(&mut self, line: &Line) -> Result<()> {
         self.results.begin(line.number);
+        self.begun += 1;
         let mut custom_id = None;
         if let Err(problem) = self.submit(line, &mut custom_id) {
+            self.failed += 1;
             self.results.put(line.number, &problem.record(line.number, custom_id.as_deref()))?;
             self.meter.done(1);
         }
@@ -245,7 +281,7 @@ impl Batch {
 
     /// Runs one pass, and takes what it gives.
     fn step(&mut self) -> Result<()> {
-        let Batch { scheduler, answers, results, meter, tokenizer, .. } = self;
+        let Batch { scheduler, answers, results, meter, tokenizer, failed, .. } = self;
         let mut outcome = Ok(());
         scheduler.step(|id, event| {
             if outcome.is_err() {
@@ -260,7 +296,10 @@ impl Batch {
                     take(token, id, answers, tokenizer, results)
                 }
                 Event::Finished(reason) => end(answers, id, results, Ok(reason)),
-                Event::Failed(error) => end(answers, id, results, Err(error.into())),
+                Event::Failed(error) => {
+                    *failed += 1;
+                    end(answers, id, results, Err(error.into()))
+                }
                 _ => Ok(()),
             };
         })?;

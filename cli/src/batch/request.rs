@@ -1,15 +1,16 @@
 //! A line of IN as a request: of our own form, or OpenAI's.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::time::SystemTime;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use smolrun::chat::ChatOptions;
 use smolrun::scheduler::Request;
 use smolrun::{GenerateOptions, Message, Model, PromptOptions, Sampling};
+
+use crate::output::json_problem;
 
 /// What OpenAI's lines ask for.
 const CHAT_URL: &str = "/v1/chat/completions";
@@ -73,6 +74,8 @@ pub(super) struct Defaults {
     pub(super) text: Sampling,
     /// Of an answer.
     pub(super) chat: Sampling,
+    /// Whether the tokens that end a generation are ruled out.
+    pub(super) ignore_eos: bool,
     /// The time that chat templates are told.
     pub(super) now: SystemTime,
 }
@@ -102,12 +105,29 @@ impl<'a> Fields<'a> {
         serde_json::from_str(raw.get()).map(Some).map_err(wrong)
     }
 
-    fn number<T: DeserializeOwned>(&mut self, name: &str, into: &mut T) -> Result<()> {
-        if let Some(number) = self.take(name, "a number")? {
+    fn number<T: Number>(&mut self, name: &str, into: &mut T) -> Result<()> {
+        if let Some(number) = self.take(name, T::EXPECTED)? {
             *into = number;
         }
         Ok(())
     }
+}
+
+/// A kind of numbers, and what it is called.
+trait Number: DeserializeOwned {
+    const EXPECTED: &str;
+}
+
+impl Number for f32 {
+    const EXPECTED: &str = "a number";
+}
+
+impl Number for usize {
+    const EXPECTED: &str = "a whole number from 0 up";
+}
+
+impl Number for i8 {
+    const EXPECTED: &str = "a whole number from -128 to 127";
 }
 
 /// The beginning of a text that may be long.
@@ -122,7 +142,7 @@ fn shortened(text: &str) -> String {
 impl<'a> Object<'a> {
     /// Of a line's bytes.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Object<'a>> {
-        let wrong = |error: serde_json::Error| Problem::bad(format!("expected a JSON object: {error}"));
+        let wrong = |error| Problem::bad(format!("expected a JSON object: {}", json_problem(&error)));
         let mut fields: Fields<'_> = serde_json::from_slice(bytes).map_err(wrong)?;
         let custom_id = fields.take("custom_id", "a string")?;
         Ok(Object { custom_id, fields })
@@ -138,7 +158,10 @@ impl<'a> Object<'a> {
         let most = ["max_tokens", "max_completion_tokens"];
         most.iter().try_for_each(|name| fields.number(name, &mut options.max_tokens))?;
         let sampling = if is_chat { &defaults.chat } else { &defaults.text };
-        options.sampling = take_sampling(&mut fields, model, sampling.clone().seed(seed))?;
+        options.sampling = take_sampling(&mut fields, sampling.clone().seed(seed))?;
+        if fields.take("ignore_eos", "true or false")?.unwrap_or(defaults.ignore_eos) {
+            options.sampling = options.sampling.ignore_eos(model.config());
+        }
         options.logprobs = take_logprobs(&mut fields)?;
         let mut priority = 0;
         fields.number("priority", &mut priority)?;
@@ -155,8 +178,9 @@ impl<'a> Object<'a> {
         let Some(body) = fields.raw("body") else { return Ok(fields) };
         let (method, url): (Option<String>, Option<String>) =
             (fields.take("method", "a string")?, fields.take("url", "a string")?);
-        if method.is_some_and(|method| method != "POST") {
-            return Err(Problem::unsupported("method: expected POST"));
+        if let Some(method) = method.filter(|method| method != "POST") {
+            let found = shortened(&method);
+            return Err(Problem::unsupported(format!("method: expected POST, found {found}")));
         }
         let wrong = |_| Problem::bad(format!("body: expected an object, found {}", shortened(body.get())));
         let body: Fields<'a> = serde_json::from_str(body.get()).map_err(wrong)?;
@@ -207,7 +231,9 @@ fn take_prompt(fields: &mut Fields<'_>, model: &Model, defaults: &Defaults) -> R
     let (messages, tools) = (fields.raw("messages"), fields.raw("tools"));
     let max_tokens = model.config().max_position_embeddings;
     match (prompt, messages) {
-        (Some(_), _) if tools.is_some() => Err(Problem::bad("tools: they need messages")),
+        (Some(_), _) if tools.is_some() => {
+            Err(Problem::bad("tools: expected messages beside them, found a prompt"))
+        }
         (Some(Prompt::Text(text)), None) => {
             let options = PromptOptions::default().max_tokens(max_tokens);
             Ok((model.encode_prompt_with(&text, &options)?, false))
@@ -241,7 +267,7 @@ fn take_stop(fields: &mut Fields<'_>) -> Result<Option<Vec<String>>> {
     }))
 }
 
-fn take_sampling(fields: &mut Fields<'_>, model: &Model, mut sampling: Sampling) -> Result<Sampling> {
+fn take_sampling(fields: &mut Fields<'_>, mut sampling: Sampling) -> Result<Sampling> {
     let to = &mut sampling;
     fields.number("temperature", &mut to.temperature)?;
     fields.number("top_k", &mut to.top_k)?;
@@ -252,17 +278,23 @@ fn take_sampling(fields: &mut Fields<'_>, model: &Model, mut sampling: Sampling)
     fields.number("frequency_penalty", &mut to.frequency_penalty)?;
     fields.number("presence_penalty", &mut to.presence_penalty)?;
     fields.number("penalty_window", &mut to.penalty_window)?;
-    if let Some(seed) = fields.take::<serde_json::Number>("seed", "a whole number")? {
-        let whole = seed.as_u64().or_else(|| seed.as_i64().map(i64::cast_unsigned));
-        to.seed =
-            whole.ok_or_else(|| Problem::bad(format!("seed: expected a whole number, found {seed}")))?;
+    if let Some(Seed(seed)) = fields.take("seed", "a whole number of 64 bits")? {
+        to.seed = seed;
     }
     let bias = fields.take::<BTreeMap<u32, f32>>("logit_bias", "an object of numbers by token ids")?;
     to.logit_bias.extend(bias.into_iter().flatten());
-    if fields.take("ignore_eos", "true or false")? == Some(true) {
-        *to = mem::take(to).ignore_eos(model.config());
-    }
     Ok(sampling)
+}
+
+/// Some clients write it with a sign.
+struct Seed(u64);
+
+impl<'de> Deserialize<'de> for Seed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Seed, D::Error> {
+        let number = serde_json::Number::deserialize(from)?;
+        let whole = number.as_u64().or_else(|| number.as_i64().map(i64::cast_unsigned));
+        whole.map(Seed).ok_or_else(|| D::Error::custom("no whole number of 64 bits"))
+    }
 }
 
 /// `logprobs` says how many alternatives, as for texts, or whether there are any, as for chats; then `top_logprobs`
@@ -275,12 +307,12 @@ enum WantsLogprobs {
 }
 
 fn take_logprobs(fields: &mut Fields<'_>) -> Result<Option<usize>> {
-    let wants = fields.take("logprobs", "true, false or a number")?;
-    let top: Option<usize> = fields.take("top_logprobs", "a number")?;
+    let wants = fields.take("logprobs", "true, false or a whole number from 0 up")?;
+    let top: Option<usize> = fields.take("top_logprobs", usize::EXPECTED)?;
     match (wants, top) {
         (Some(WantsLogprobs::Count(count)), _) => Ok(Some(count)),
         (Some(WantsLogprobs::Flag(true)), top) => Ok(Some(top.unwrap_or(0))),
         (None | Some(WantsLogprobs::Flag(false)), None | Some(0)) => Ok(None),
-        (_, Some(_)) => Err(Problem::bad("top_logprobs: they need logprobs, true")),
+        (_, Some(_)) => Err(Problem::bad("top_logprobs: expected \"logprobs\": true beside it")),
     }
 }

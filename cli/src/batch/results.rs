@@ -45,7 +45,7 @@ impl Results {
     pub(super) fn resume(path: &Path, is_ordered: bool) -> Result<Results, String> {
         let wrong = |error: io::Error| format!("{}: {error}", path.display());
         let mut options = OpenOptions::new();
-        let file = options.read(true).append(true).create(true).open(path).map_err(wrong)?;
+        let file = options.read(true).append(true).open(path).map_err(wrong)?;
         let (done, len) = read(path, &file)?;
         file.set_len(len).map_err(wrong)?;
         Ok(Results::new(path, file, is_ordered, done))
@@ -54,12 +54,6 @@ impl Results {
     fn new(path: &Path, file: File, is_ordered: bool, done: BTreeSet<u64>) -> Results {
         let (begun, ready, text) = (VecDeque::new(), BTreeMap::new(), String::new());
         Results { path: path.to_owned(), file, is_ordered, done, begun, ready, text }
-    }
-
-    /// Lines of IN that have a result at `path`.
-    pub(super) fn lines_at(path: &Path) -> Result<BTreeSet<u64>, String> {
-        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(read(path, &file)?.0)
     }
 
     /// Whether a line has its result already.

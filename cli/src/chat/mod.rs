@@ -24,7 +24,7 @@ use crate::args::GenerateArgs;
 use crate::exit_code;
 use crate::interrupt::Interrupt;
 use crate::options::{chat_options, options, prompt_options};
-use crate::output::{Output, say};
+use crate::output::{Output, counted, say};
 use crate::prompt_cache::PromptCache;
 use crate::stats::{Stopwatch, Timings};
 
@@ -184,7 +184,7 @@ impl Chat {
                 self.conversation = conversation;
                 self.file = Some(file);
                 self.show_conversation()?;
-                Ok(tell(Ok(format!("{} messages", self.conversation.messages().len())))?)
+                Ok(tell(Ok(counted(self.conversation.messages().len() as u64, "message")))?)
             }
             Err(problem) => Ok(tell(Err(problem))?),
         }

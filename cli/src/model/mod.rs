@@ -109,7 +109,7 @@ pub fn blob_of(model: &Path, mix: Option<Mix>, listener: &Listener<'_>) -> Resul
     match mix {
         Some(mix) if model.exists() => {
             let (model, dtype) = (model.display(), mix.name());
-            Err(format!("{model}: expected a checkpoint for --dtype {dtype}, found a blob or no model")
+            Err(format!("{model}: expected a checkpoint for --dtype {dtype}, found a blob or another file")
                 .into())
         }
         _ => Ok(Blob { path: model.to_owned(), name: name(model) }),

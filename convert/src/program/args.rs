@@ -27,7 +27,14 @@ Examples:
   smolconv quantize-report models/tales-4m --text book.txt -o report.svg
   smolconv list
   smolconv inspect smol.bin --json
-  smolconv verify smol.bin";
+  smolconv verify smol.bin
+
+Exit codes:
+  0    done
+  1    an error
+  2    wrong usage
+  130  interrupted
+  143  terminated";
 
 /// Converts a Hugging Face checkpoint or a GGUF file into one file that smolrun maps and runs.
 #[derive(Parser)]

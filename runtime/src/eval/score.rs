@@ -59,8 +59,15 @@ impl Session {
 
     /// The tokens of a context and of what follows it.
     fn cut(&self, context: &str, continuation: &str) -> Result<(Vec<u32>, Vec<u32>)> {
-        let (model, most) = (self.model(), self.most_tokens().saturating_add(1)); // the last one is not fed
-        let encode = |text: &str| model.tokenizer().encode_within(text, SpecialTokens::AsText, most);
+        let (model, limit) = (self.model(), self.most_tokens());
+        let most = limit.saturating_add(1); // the last one is not fed
+        let encode = |text: &str| {
+            let tokens = model.tokenizer().encode_within(text, SpecialTokens::AsText, most);
+            tokens.map_err(|error| match error {
+                Error::TextTooLong { needed, .. } => Error::TextTooLong { needed, limit },
+                other => other,
+            })
+        };
         let mut tokens = encode(&[context, continuation].concat())?;
         let alone = encode(context.trim_end())?;
         let common = tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count();
@@ -106,7 +113,7 @@ impl Session {
 
 /// There is a continuation with nothing to score.
 fn no_tokens(found: String) -> Error {
-    Error::Argument { name: "continuations", expected: "a token at least in each".into(), found }
+    Error::Argument { name: "continuations", expected: "at least one token in each".into(), found }
 }
 
 impl Score {

@@ -4,7 +4,7 @@ use super::options::GenerateOptions;
 use super::session::Session;
 use super::token::{FinishReason, Token};
 use super::token_stream::{Chosen, TokenScratch, TokenStream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Tokens of a prompt between one look at the [`CancelToken`](crate::CancelToken) and the next.
 const TOKENS_BETWEEN_LOOKS: usize = 256;
@@ -44,12 +44,15 @@ impl Generation {
             return None;
         }
         let token = self.step(session);
+        if matches!(token, Err(Error::Cancelled)) {
+            self.stream.cancel();
+        }
         self.is_finished = token.is_err() || self.finish_reason().is_some();
         token.transpose()
     }
 
-    /// Why it ended, once it has. Usually its last token says so. Without one it ended before the first token: it was
-    /// told to, or `max_tokens` is 0.
+    /// Why it ended, once it has. Usually its last token says so. Without one it ended before the first token, because it
+    /// was told to or because `max_tokens` is 0, or within a pass, because its session was told to.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.stream.finish_reason()
     }
