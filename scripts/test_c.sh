@@ -81,7 +81,7 @@ g++ -std=c++17 "${strict[@]}" tests/small.cpp "${shared[@]}" -o "$work/small"
 (ulimit -s 1024 && "$work/small" "$work/chat-f32.bin" "$work/files")
 
 step "examples in C, C++ and C#: what they tell is what the program tells"
-gcc -std=c11 -D_POSIX_C_SOURCE=200809L "${strict[@]}" examples/chat.c "${shared[@]}" -o "$work/chat-c"
+gcc -std=c11 "${strict[@]}" examples/chat.c "${shared[@]}" -o "$work/chat-c"
 g++ -std=c++17 "${strict[@]}" examples/tales.cpp "${shared[@]}" -o "$work/tales"
 mcs -out:"$work/Chat.exe" examples/Chat.cs
 printf 'Once upon a time\nAnd then?\n' >"$work/questions"

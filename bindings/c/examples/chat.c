@@ -1,5 +1,6 @@
 /* A conversation: a line of standard input, an answer, and so on. Ctrl-C ends an answer.
  * usage: chat BLOB [SYSTEM MESSAGE] */
+#define _POSIX_C_SOURCE 200809L /* strdup */
 #include <signal.h>
 #include <smolrun.h>
 #include <stdio.h>
@@ -61,10 +62,10 @@ int main(int argc, char **argv) {
     signal(SIGINT, on_interrupt);
     while (count + 2 <= MAX_MESSAGES && fgets(line, sizeof line, stdin) != NULL) {
         line[strcspn(line, "\n")] = '\0';
+        smolrun_cancel_token_reset(cancel); /* Ctrl-C before there was an answer to end */
         messages[count++] = (smolrun_message){"user", strdup(line)};
         messages[count] = (smolrun_message){"assistant", answer(model, session, messages, count)};
         count++;
-        smolrun_cancel_token_reset(cancel);
     }
     for (size_t i = 1; i < count; i++) free((char *)messages[i].content);
     smolrun_cancel_token_free(cancel);

@@ -67,7 +67,7 @@ impl Batch {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Batch> {
         // What is wrong with the options is said at once.
-        Options::new(&shared.model, false).read(&shared.model, options)?;
+        Options::new(&shared.model, false).read(options)?;
         let work = py.detach(|| Work::new(&shared, &how))?;
         let options = options.map(|options| options.copy()).transpose()?.map(Bound::unbind);
         Ok(Batch { shared, how, requests: requests.unbind(), options, work: Held::new("batch", work) })
@@ -95,17 +95,18 @@ impl Batch {
         let (prompt, own) = parts(request)?;
         let prompt = Prompt::read(&prompt)?;
         let mut options = Options::new(model, prompt.is_chat());
-        options.read(model, self.options.as_ref().map(|options| options.bind(py)))?;
+        options.read(self.options.as_ref().map(|options| options.bind(py)))?;
         let seed = options.generate.sampling.seed.wrapping_add(number as u64);
         options.has_seed = false;
-        options.read(model, own.as_ref())?;
+        options.read(own.as_ref())?;
         if !options.has_seed {
             options.generate.sampling.seed = seed;
         }
         let most = model.config().max_position_embeddings;
         let ids = py.detach(|| prompt.encode(model, &options.encoding, most, false))?;
-        let draft = Draft::new(&options.generate, ids.len(), 0, start);
-        let id = work.scheduler.submit(Request::new(ids, options.generate))?;
+        let generate = options.generate(model);
+        let draft = Draft::new(&generate, ids.len(), 0, start);
+        let id = work.scheduler.submit(Request::new(ids, generate))?;
         work.drafts.insert(id, (number, draft));
         Ok(())
     }

@@ -15,6 +15,7 @@ use smolrun_cli::model::{Listener, blob_of};
 use crate::failure::{Failure, Result};
 use crate::held::caught;
 use crate::model::{Model, Settings};
+use crate::options;
 use crate::results::Summary;
 
 /// How often the caller looks at a work: for signals, and to tell its progress.
@@ -24,6 +25,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 pub(crate) struct Source {
     pub(crate) given: PathBuf,
     pub(crate) blob: PathBuf,
+    /// The same from the root of the file system.
+    found_at: PathBuf,
     threads: Option<usize>,
     kv: Option<String>,
     overflow: String,
@@ -32,11 +35,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The arguments that load it once more: from where it was found, for another process may be in another directory.
+    /// The arguments that load it once more: from where it was found, for another process may be in another directory, and
+    /// this one may have gone to another since.
     pub(crate) fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let arguments = PyDict::new(py);
-        let path = std::path::absolute(&self.blob).unwrap_or_else(|_| self.blob.clone());
-        arguments.set_item("source", path)?;
+        arguments.set_item("source", &self.found_at)?;
         arguments.set_item("threads", self.threads)?;
         arguments.set_item("kv", &self.kv)?;
         arguments.set_item("overflow", &self.overflow)?;
@@ -70,7 +73,7 @@ pub(crate) fn load(
     py: Python<'_>,
     source: PathBuf,
     dtype: Option<String>,
-    threads: Option<usize>,
+    #[pyo3(from_py_with = options::threads)] threads: Option<usize>,
     kv: Option<String>,
     overflow: &str,
     fast: bool,
@@ -90,7 +93,8 @@ pub(crate) fn load(
         }
         Ok((blob.path, model))
     })?;
-    let source = Source { given: source, blob, threads, kv, overflow: overflow.into(), fast, mmap };
+    let found_at = std::path::absolute(&blob).unwrap_or_else(|_| blob.clone());
+    let source = Source { given: source, blob, found_at, threads, kv, overflow: overflow.into(), fast, mmap };
     Ok(Model::new(source, model, settings))
 }
 

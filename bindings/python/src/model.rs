@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result, wrong_type};
 use crate::held::{Held, caught};
 use crate::live::Live;
 use crate::load::Source;
-use crate::options::change;
+use crate::options::{self, change};
 use crate::prompt::{Encoding, Prompt, json_of, token_ids};
 use crate::results::{Perplexity, Score};
 use crate::session::{Request, Session};
@@ -244,11 +244,15 @@ impl Model {
         requests: &Bound<'_, PyAny>,
         ordered: bool,
         return_exceptions: bool,
-        sequences: usize,
-        kv_memory: Option<usize>,
-        prefix_memory: usize,
+        #[pyo3(from_py_with = options::sequences)] sequences: Option<usize>,
+        #[pyo3(from_py_with = options::kv_memory)] kv_memory: Option<usize>,
+        #[pyo3(from_py_with = options::prefix_memory)] prefix_memory: Option<usize>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Batch> {
+        if requests.is_instance_of::<PyString>() || requests.is_instance_of::<PyDict>() {
+            return Err(wrong_type("requests", "an iterable of prompts, or of dicts", requests));
+        }
+        let (sequences, prefix_memory) = (sequences.unwrap_or(64), prefix_memory.unwrap_or(256));
         let how = crate::batch::How { ordered, return_exceptions, sequences, kv_memory, prefix_memory };
         Batch::new(py, self.shared()?, requests.try_iter()?, how, options)
     }
@@ -362,6 +366,9 @@ impl Model {
         context: &Bound<'_, PyAny>,
         continuations: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Score>> {
+        if continuations.is_instance_of::<PyString>() {
+            return Err(wrong_type("continuations", "an iterable of strs, or of token ids", continuations));
+        }
         let given: Vec<Bound<'_, PyAny>> = continuations.try_iter()?.collect::<PyResult<_>>()?;
         let scores = match context.cast::<PyString>() {
             Ok(context) => {
@@ -390,7 +397,7 @@ impl Model {
         &self,
         py: Python<'_>,
         text: &Bound<'_, PyAny>,
-        window: Option<usize>,
+        #[pyo3(from_py_with = options::window)] window: Option<usize>,
     ) -> PyResult<Perplexity> {
         let prompt = Prompt::read(text)?;
         if prompt.is_chat() {

@@ -1,12 +1,11 @@
 //! The options of a generation, by the names that the program has for them.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, SystemTime};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use smolrun::chat::{ChatOptions, TemplateVariable};
 use smolrun::generation::SamplerStep;
 use smolrun::{CancelToken, GenerateOptions, Model};
@@ -20,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) encoding: Encoding,
     /// Whether a seed was given.
     pub(crate) has_seed: bool,
+    /// Whether the tokens that end a generation are ruled out.
+    ignore_eos: bool,
 }
 
 impl Options {
@@ -31,15 +32,25 @@ impl Options {
             generate: GenerateOptions::default().sampling(sampling),
             encoding: Encoding { special: false, chat },
             has_seed: false,
+            ignore_eos: false,
         }
     }
 
+    /// How to generate, by all that was taken.
+    pub(crate) fn generate(&self, model: &Model) -> GenerateOptions {
+        let mut generate = self.generate.clone();
+        if self.ignore_eos {
+            generate.sampling = generate.sampling.ignore_eos(model.config());
+        }
+        generate
+    }
+
     /// Takes what `given` says by name; what is None is not said.
-    pub(crate) fn read(&mut self, model: &Model, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    pub(crate) fn read(&mut self, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         for (name, value) in given.into_iter().flatten() {
             let name: String = name.extract()?;
             if !value.is_none() {
-                self.set(model, &name, &value)?;
+                self.set(&name, &value)?;
             }
         }
         Ok(())
@@ -50,8 +61,8 @@ impl Options {
         &self.generate.cancel
     }
 
-    fn set(&mut self, model: &Model, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Options { generate, encoding, has_seed } = self;
+    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Options { generate, encoding, has_seed, ignore_eos } = self;
         let sampling = &mut generate.sampling;
         match name {
             "max_tokens" => generate.max_tokens = whole(name, value)?,
@@ -67,11 +78,7 @@ impl Options {
             "presence_penalty" => sampling.presence_penalty = number(name, value)?,
             "penalty_window" => sampling.penalty_window = whole(name, value)?,
             "logit_bias" => sampling.logit_bias.extend(biases(name, value)?),
-            "ignore_eos" => {
-                if flag(name, value)? {
-                    *sampling = mem::take(sampling).ignore_eos(model.config());
-                }
-            }
+            "ignore_eos" => *ignore_eos = flag(name, value)?,
             "sampler_order" => sampling.order = steps(name, value)?,
             "seed" => {
                 sampling.seed = seed(name, value)?;
@@ -113,18 +120,32 @@ fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// A whole number from 0 up.
 fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-    value.extract().map_err(|_| match value.extract::<i128>() {
-        Ok(number) => {
-            Failure::argument(format!("{name}: expected a number from 0 up, found {number}")).into()
-        }
-        Err(_) => wrong_type(name, "an int", value),
-    })
+    value.extract().map_err(|_| not_one_of(name, "a number from 0 up", "an int", value))
 }
+
+/// Why an int is not one of those that are expected, or `value` no int at all.
+pub(crate) fn not_one_of(name: &str, expected: &str, kind: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    match value.is_instance_of::<PyInt>() {
+        true => Failure::argument(format!("{name}: expected {expected}, found {value}")).into(),
+        false => wrong_type(name, kind, value),
+    }
+}
+
+/// Functions that take arguments which are whole numbers from 0 up, or None, by their names.
+macro_rules! counts {
+    ($($name:ident)*) => {
+        $(pub(crate) fn $name(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+            if value.is_none() { Ok(None) } else { whole(stringify!($name), value).map(Some) }
+        })*
+    };
+}
+
+counts!(threads sequences kv_memory prefix_memory window position);
 
 /// Seconds since 1970.
 fn moment(name: &str, value: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
-    let seconds: u64 = value.extract().map_err(|_| wrong_type(name, "an int from 0 up", value))?;
-    let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    let seconds = whole(name, value)?;
+    let moment = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds as u64));
     moment.ok_or_else(|| {
         Failure::argument(format!("{name}: expected seconds since 1970, found {seconds}")).into()
     })
@@ -133,12 +154,10 @@ fn moment(name: &str, value: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
 /// Of a negative number, the same bits.
 fn seed(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let signed = || value.extract().map(i64::cast_unsigned);
-    value.extract().or_else(|_| signed()).map_err(|_| match value.extract::<i128>() {
-        Ok(number) => {
-            Failure::argument(format!("{name}: expected a number of 64 bits, found {number}")).into()
-        }
-        Err(_) => wrong_type(name, "an int", value),
-    })
+    value
+        .extract()
+        .or_else(|_| signed())
+        .map_err(|_| not_one_of(name, "a number of 64 bits", "an int", value))
 }
 
 /// True asks for the chosen tokens' own, a number for so many alternatives, too.
@@ -157,8 +176,19 @@ fn texts(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-fn biases(name: &str, value: &Bound<'_, PyAny>) -> PyResult<BTreeMap<u32, f32>> {
-    value.extract().map_err(|_| wrong_type(name, "a dict of numbers by token ids", value))
+/// Numbers by token ids, which may be texts: in JSON they have to be.
+fn biases(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
+    const KEYS: &str = "token ids as keys";
+    let given = value.cast::<PyDict>();
+    let given = given.map_err(|_| wrong_type(name, "a dict of numbers by token ids", value))?;
+    let id = |key: &Bound<'_, PyAny>| match key.cast::<PyString>() {
+        Ok(text) => text
+            .to_str()?
+            .parse()
+            .map_err(|_| Failure::argument(format!("{name}: expected {KEYS}, found {text}")).into()),
+        Err(_) => key.extract().map_err(|_| not_one_of(name, KEYS, KEYS, key)),
+    };
+    given.iter().map(|(key, bias)| Ok((id(&key)?, number(name, &bias)?))).collect()
 }
 
 fn steps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<SamplerStep>> {

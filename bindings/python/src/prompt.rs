@@ -1,11 +1,12 @@
 //! What a model is to continue: a text, token ids, or the messages of a conversation.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PySet, PyString};
 use smolrun::chat::ChatOptions;
 use smolrun::{Message, Model, PromptOptions, SpecialTokens};
 
 use crate::failure::{Failure, Result, wrong_type};
+use crate::options::not_one_of;
 
 /// As Python gave it.
 #[derive(Clone)]
@@ -30,7 +31,12 @@ impl Prompt {
         if let Ok(text) = prompt.cast::<PyString>() {
             return Ok(Prompt::Text(text.to_str()?.to_owned()));
         }
-        if prompt.is_instance_of::<PyDict>() {
+        // All of these can be gone over, and none is what it would be taken for.
+        if prompt.is_instance_of::<PyDict>()
+            || prompt.is_instance_of::<PyBytes>()
+            || prompt.is_instance_of::<PyByteArray>()
+            || prompt.is_instance_of::<PySet>()
+        {
             return Err(wrong(()));
         }
         let items: Vec<_> = prompt.try_iter().map_err(|_| wrong(()))?.collect::<PyResult<_>>()?;
@@ -75,10 +81,10 @@ impl Prompt {
 
 /// A token's id.
 fn token_id(item: &Bound<'_, PyAny>) -> PyResult<u32> {
-    item.extract().map_err(|_| match item.extract::<i128>() {
-        Ok(id) => Failure::argument(format!("prompt: expected token ids, found {id}")).into(),
-        Err(_) => wrong_type("prompt", "token ids or messages", item),
-    })
+    if item.is_instance_of::<PyBool>() {
+        return Err(wrong_type("prompt", "token ids or messages", item));
+    }
+    item.extract().map_err(|_| not_one_of("prompt", "token ids", "token ids or messages", item))
 }
 
 /// Token ids, of any iterable.

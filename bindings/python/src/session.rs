@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use numpy::PyArray2;
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use smolrun::generation::Generation;
@@ -15,7 +16,7 @@ use crate::failure::Result;
 use crate::held::Held;
 use crate::live::{Live, Running};
 use crate::model::Shared;
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::prompt::{Encoding, Prompt};
 use crate::results::{Completion, Draft};
 use crate::stream::Stream;
@@ -71,7 +72,7 @@ impl Request {
     ) -> PyResult<Request> {
         let (start, prompt) = (Instant::now(), Prompt::read(prompt)?);
         let mut asked = Options::new(model, prompt.is_chat());
-        asked.read(model, options)?;
+        asked.read(options)?;
         Ok(Request { is_whole: is_whole || prompt.is_chat(), prompt, options: asked, start })
     }
 
@@ -107,8 +108,9 @@ impl Request {
             }
             false => (live.begin(ids).0, 0),
         };
-        let draft = Draft::new(&options.generate, ids.len(), kept, start);
-        let generation = Generation::new(&live.session, &ids[kept..], options.generate)?;
+        let generate = options.generate(live.session.model());
+        let draft = Draft::new(&generate, ids.len(), kept, start);
+        let generation = Generation::new(&live.session, &ids[kept..], generate)?;
         Ok(live.run(generation, draft))
     }
 }
@@ -195,7 +197,13 @@ impl Session {
     }
 
     /// Forget all tokens from position on.
-    fn truncate(&self, py: Python<'_>, position: usize) -> PyResult<()> {
+    fn truncate(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = options::position)] position: Option<usize>,
+    ) -> PyResult<()> {
+        let position =
+            position.ok_or_else(|| PyTypeError::new_err("position: expected an int, found None"))?;
         self.live.lock(py)?.get()?.truncate(position);
         Ok(())
     }

@@ -68,6 +68,19 @@ def test_what_is_wrong_is_one_request_s(tales: smolrun.Model, chat: smolrun.Mode
     assert list(tales.batch([])) == []
 
 
+def test_a_request_s_own_word_counts_before_that_for_all(tales: smolrun.Model) -> None:
+    eos = tales.eos_token_ids[0]
+    requests: list[Any] = [{"prompt": "Once", "ignore_eos": ignores} for ignores in (False, True, None)]
+    found = tales.batch(requests, max_tokens=5, logit_bias={eos: 100.0}, ignore_eos=True)
+    assert [completion.finish_reason for completion in found] == ["eos", "length", "length"]
+
+
+def test_one_request_is_not_taken_for_many(tales: smolrun.Model) -> None:
+    for requests in ("Once", {"prompt": "Once"}):
+        with pytest.raises(TypeError, match="requests: expected an iterable"):
+            tales.batch(requests)
+
+
 def test_a_closed_batch_says_so(tales: smolrun.Model, tales_path: Path) -> None:
     batch = tales.batch(PROMPTS)
     next(batch)

@@ -1,5 +1,6 @@
 """Texts, streams and their options."""
 
+import json
 import pickle
 from typing import Any
 
@@ -78,6 +79,12 @@ def test_options_do_what_the_programs_do(tales: smolrun.Model) -> None:
     assert tales.generate(START, max_tokens=0).finish_reason == "length"
 
 
+def test_biases_may_come_from_json(tales: smolrun.Model) -> None:
+    expected = tales.generate(START, max_tokens=3, logit_bias={5: 100.0}).ids
+    assert expected == [5] * 3
+    assert tales.generate(START, max_tokens=3, logit_bias=json.loads('{"5": 100}')).ids == expected
+
+
 def test_logprobs_are_those_of_the_logits(tales: smolrun.Model) -> None:
     numpy = pytest.importorskip("numpy")
     found = tales.generate(START, max_tokens=1, logprobs=3).logprobs
@@ -103,15 +110,33 @@ def test_what_makes_no_sense_is_said(tales: smolrun.Model) -> None:
         ({"seed": 2**70}, smolrun.ArgumentError, "seed: expected a number of 64 bits"),
         ({"sampler_order": ["heat"]}, smolrun.ArgumentError, "order: expected one of bias"),
         ({"logit_bias": {99999: 1.0}}, smolrun.ArgumentError, "token id 99999"),
+        ({"logit_bias": {-1: 1.0}}, smolrun.ArgumentError, "logit_bias: expected token ids as keys, found -1"),
+        ({"logit_bias": {"a": 1.0}}, smolrun.ArgumentError, "logit_bias: expected token ids as keys, found a"),
+        ({"logit_bias": {5: "x"}}, TypeError, "logit_bias: expected a number, found str"),
+        ({"now": -1}, smolrun.ArgumentError, "now: expected a number from 0 up, found -1"),
     ]
     for options, error, message in wrong:
         with pytest.raises(error, match=message):
             tales.generate(START, **options)
-    for prompt, error in [(3, TypeError), ({"role": "user"}, TypeError), ([], smolrun.ArgumentError)]:
-        with pytest.raises(error):
-            tales.generate(prompt)  # type: ignore[call-overload]
-    with pytest.raises(smolrun.ArgumentError, match="expected token ids, found -1"):
-        tales.generate([-1])
+    for prompt in (3, {"role": "user"}, b"Once", bytearray(b"Once"), {1, 2}, [True]):
+        with pytest.raises(TypeError, match="^prompt: expected "):
+            tales.generate(prompt)  # type: ignore[arg-type]
+    with pytest.raises(smolrun.ArgumentError):
+        tales.generate([])
+    for id in (-1, 2**200):
+        with pytest.raises(smolrun.ArgumentError, match=f"expected token ids, found {id}"):
+            tales.generate([id])
+    for counted in (
+        lambda: smolrun.load(tales.path, threads=-1),
+        lambda: tales.batch([], sequences=2**70),
+        lambda: tales.batch([], kv_memory=-1),
+        lambda: tales.perplexity(START, window=-1),
+        lambda: tales.session().truncate(-1),
+    ):
+        with pytest.raises(smolrun.ArgumentError, match="[a-z]+: expected a number from 0 up, found "):
+            counted()
+    with pytest.raises(TypeError, match="continuations: expected an iterable"):
+        tales.score(START, "time")
     with pytest.raises(smolrun.ChatTemplateError):
         tales.generate([{"role": "user", "content": "Hello"}])
     with pytest.raises(smolrun.ContextError):

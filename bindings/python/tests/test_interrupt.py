@@ -67,6 +67,12 @@ def test_in_a_prompt(model: smolrun.Model) -> None:
         assert model.generate("Once upon a time", max_tokens=9).ids == expected
 
 
+def test_what_was_interrupted_in_a_pass_says_so(model: smolrun.Model) -> None:
+    stream = model.generate(PROMPT, stream=True)
+    assert seconds_after_interrupt(lambda: next(stream)) < MOST_SECONDS
+    assert list(stream) == [] and stream.finish_reason == "cancelled"
+
+
 def test_while_it_generates(model: smolrun.Model) -> None:
     def streamed() -> None:
         for _ in model.generate("Once", max_tokens=10**9, ignore_eos=True, stream=True):

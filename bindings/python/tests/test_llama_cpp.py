@@ -40,8 +40,9 @@ def test_texts_are_continued(llm: Llama, chat: smolrun.Model) -> None:
     expected = chat.generate("Once upon a time", max_tokens=16).text
     found = llm("Once upon a time", temperature=0.0, echo=True)
     assert found["choices"][0]["text"] == "Once upon a time" + expected and found["object"] == "text_completion"
-    chunks = llm.create_completion("Once upon a time", temperature=0.0, stream=True)
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    for echo, before in ((False, ""), (True, "Once upon a time")):
+        chunks = llm.create_completion("Once upon a time", temperature=0.0, stream=True, echo=echo)
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == before + expected
     assert llm.detokenize(llm.tokenize(b"Once", add_bos=False)) == b"Once"
     assert llm.tokenize(b"Once")[0] == llm.token_bos() and (llm.n_ctx(), llm.n_vocab()) == (1024, 4096)
 
@@ -49,6 +50,10 @@ def test_texts_are_continued(llm: Llama, chat: smolrun.Model) -> None:
 def test_what_would_change_the_answer_is_not_ignored(llm: Llama) -> None:
     with pytest.raises(TypeError, match="does not know the argument 'grammar'"):
         llm.create_chat_completion(MESSAGES, grammar="x")
+    with pytest.raises(TypeError, match="'logprobs' of a stream"):
+        llm.create_chat_completion(MESSAGES, logprobs=True, stream=True)
+    with pytest.raises(TypeError, match="'lora_path'"):
+        Llama(llm.model_path, lora_path="x")
     assert llm.create_chat_completion(MESSAGES, max_tokens=2, repeat_penalty=1.1, model="x", grammar=None)
 
 

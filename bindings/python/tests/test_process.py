@@ -39,6 +39,11 @@ def test_a_pickled_model_is_its_path(tales: smolrun.Model, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     again: smolrun.Model = pickle.loads(pickled)
     assert again.path == tales.path and generated(again).ids == generated(tales).ids
+    # Wherever the process has gone since it was loaded.
+    monkeypatch.chdir(tales.path.parent)
+    relative = smolrun.load(tales.path.name)
+    monkeypatch.chdir(tmp_path)
+    assert generated(pickle.loads(pickle.dumps(relative))).ids == generated(tales).ids
 
 
 def test_pools_of_processes_work(tales: smolrun.Model) -> None:

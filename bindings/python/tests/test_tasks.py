@@ -37,8 +37,19 @@ def test_a_job_s_rows_are_what_the_model_says(tales: smolrun.Model, tales_path: 
         jobs.run(given, out, tales_path, task, shard_rows=9)
 
 
+def test_biases_go_into_a_job_and_a_row(tales_path: Path, tmp_path: Path) -> None:
+    options = {"max_tokens": 2, "logit_bias": {5: 100.0}}
+    given = tmp_path / "in.jsonl"
+    given.write_text(json.dumps({"text": "Once", "how": None}) + "\n" + json.dumps({"text": "Once", "how": options}))
+    for out, for_all in (("all", options), ("own", {"max_tokens": 2})):
+        task = Generate("{text}", options=for_all, options_column="how", ids=True)
+        jobs.run(given, tmp_path / out, tales_path, task)
+        assert [found["ids"] == [5, 5] for found in rows_of(tmp_path / out)] == [out == "all", True]
+
+
 def test_tasks_say_what_they_read_and_write() -> None:
     assert Generate(messages=[{"role": "user", "content": "{a} {b} {a}"}], options_column="c").inputs == ["a", "b", "c"]
+    assert Generate(messages=[{"role": "assistant", "tool_calls": "x"}]).inputs == []
     assert list(Score("{a}", ["{b}"]).fields) == ["logprobs", "tokens", "is_greedy", "error"]
     assert Score("{a}", "texts").inputs == ["a", "texts"] and Embed("{a}").fields["embedding"] == "list<float32>"
     assert Template("{{{a}}} {b}").fill({"a": 1, "b": "x"}) == "{1} x"

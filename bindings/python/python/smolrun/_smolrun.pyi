@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias
@@ -54,7 +54,7 @@ class _Options(TypedDict, total=False):
     frequency_penalty: float | None
     presence_penalty: float | None
     penalty_window: int | None
-    logit_bias: Mapping[int, float] | None
+    logit_bias: Mapping[int, float] | Mapping[str, float] | None
     ignore_eos: bool | None
     sampler_order: Sequence[_Step] | None
     seed: int | None
@@ -248,7 +248,7 @@ class Session:
     @overload
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]
-    ) -> AsyncIterator[Piece]: ...
+    ) -> AsyncGenerator[Piece, None]: ...
     def logits(self, prompt: _Prompt, *, all: bool = False) -> NDArray[float32]: ...
     def hidden(self, prompt: _Prompt) -> NDArray[float32]: ...
     def fork(self) -> Session: ...
@@ -279,7 +279,7 @@ class Model:
     @overload
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]
-    ) -> AsyncIterator[Piece]: ...
+    ) -> AsyncGenerator[Piece, None]: ...
     @overload
     def batch(
         self,

@@ -28,6 +28,8 @@ _RENAMED = {"repeat_penalty": "repetition_penalty"}
 _KNOWN = frozenset(
     [*_DEFAULTS, "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "repeat_penalty"]
 )
+# What changes the text, and has no counterpart here.
+_UNKNOWN_TO_LOAD = ("lora_path", "lora_base", "draft_model", "chat_handler", "chat_format", "tokenizer", "kv_overrides")
 _FINISH_REASONS = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
 
 
@@ -45,8 +47,12 @@ class Llama:
         """Open a model: whatever smolrun.load takes.
 
         The other arguments of llama-cpp-python (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored: the model's
-        whole context is there, and its memory is taken as it is needed.
+        whole context is there, and its memory is taken as it is needed. Those that would change the answer, such as
+        lora_path, are an error.
         """
+        for name in _UNKNOWN_TO_LOAD:
+            if ignored.get(name) is not None:
+                raise TypeError(f"smolrun.llama_cpp does not know the argument {name!r}")
         self.model_path = str(model_path)
         self.model = smolrun.load(model_path, threads=n_threads)
         self._seed = seed
@@ -67,6 +73,8 @@ class Llama:
             asked["logprobs"] = top_logprobs or 0
         head = self._head("chatcmpl", "chat.completion")
         if stream:
+            if logprobs:
+                raise TypeError("smolrun.llama_cpp does not know the argument 'logprobs' of a stream")
             return self._chat_chunks(head, self.model.generate(messages, stream=True, **asked))
         found = self.model.generate(messages, **asked)
         choice = {
@@ -83,12 +91,14 @@ class Llama:
         """Continue prompt, a str or token ids: a dict as OpenAI's API returns it, or its chunks."""
         asked = self._options(_DEFAULTS, {"max_tokens": 16} | options)
         head = self._head("cmpl", "text_completion")
+        before = ""
+        if echo:
+            before = prompt if isinstance(prompt, str) else self.model.detokenize(prompt)
         if stream:
-            return self._text_chunks(head, self.model.generate(prompt, stream=True, **asked))
+            return self._text_chunks(head, before, self.model.generate(prompt, stream=True, **asked))
         found = self.model.generate(prompt, **asked)
-        before = prompt if isinstance(prompt, str) else self.model.detokenize(prompt)
         choice = {
-            "text": before + found.text if echo else found.text,
+            "text": before + found.text,
             "index": 0,
             "logprobs": None,
             "finish_reason": _FINISH_REASONS[found.finish_reason],
@@ -156,11 +166,13 @@ class Llama:
                     yield chunk({"content": piece.text})
             yield chunk({}, _FINISH_REASONS[stream.finish_reason or "cancelled"])
 
-    def _text_chunks(self, head: dict[str, Any], stream: smolrun.Stream) -> Iterator[dict[str, Any]]:
+    def _text_chunks(self, head: dict[str, Any], before: str, stream: smolrun.Stream) -> Iterator[dict[str, Any]]:
         def chunk(text: str, reason: str | None = None) -> dict[str, Any]:
             return head | {"choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": reason}]}
 
         with stream:
+            if before:
+                yield chunk(before)
             for piece in stream:
                 if piece.text:
                     yield chunk(piece.text)

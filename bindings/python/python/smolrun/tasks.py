@@ -159,7 +159,7 @@ class Generate:
         templates = [self.prompt] if self.prompt is not None else []
         if isinstance(self.messages, str):
             return [self.messages]
-        templates += [message["content"] for message in self.messages or []]
+        templates += [text for message in self.messages or [] if isinstance(text := message.get("content"), str)]
         return list(dict.fromkeys(name for text in templates for name in Template(text).columns))
 
     def _reader(self) -> Callable[[Row], dict[str, Any]]:
@@ -171,8 +171,11 @@ class Generate:
         if isinstance(messages, str):
             column = messages
             return lambda row: {"messages": _messages(row, column)}
-        templates = [(dict(message), Template(message["content"])) for message in messages or []]
-        return lambda row: {"messages": [message | {"content": content.fill(row)} for message, content in templates]}
+        # A message may have calls of tools instead of content.
+        filled = [(dict(message), Template(message.get("content") or "")) for message in messages or []]
+        return lambda row: {
+            "messages": [m | ({"content": content.fill(row)} if "content" in m else {}) for m, content in filled]
+        }
 
     def _request(self, read: Callable[[Row], dict[str, Any]], row: Row) -> dict[str, Any]:
         return (_options(row, self.options_column) if self.options_column else {}) | read(row)
