@@ -47,19 +47,16 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let model = args.model.open()?;
     let text = read(&args.text)?;
     let tokens = model.tokenizer().encode(&text, SpecialTokens::AsText)?;
-    let windows = 2..=model.config().max_position_embeddings; // others are refused below
-    if windows.contains(&args.window) && tokens.len() < args.window {
-        let (text, window, found) = (args.text.display(), args.window, tokens.len());
-        return Err(
-            format!("{text}: expected a text of --window {window} tokens or more, found {found}").into()
-        );
-    }
     let mut session = Session::new(&model, session_options(args.threads, args.kv))?;
     let options = PerplexityOptions::default().window(args.window);
     let (perplexity, against) = match &args.against {
-        None => (alone(&mut session, &tokens, options)?, None),
+        None => {
+            check_length(args, &model, &tokens)?;
+            (alone(&mut session, &tokens, options)?, None)
+        }
         Some(blob) => {
             let other = blob_of(blob, None, &Listener::program())?.open(false)?;
+            check_length(args, &model, &tokens)?;
             check_tokens(&other, blob, &text, &tokens)?;
             let mut other = Session::new(&other, session_options(args.threads, None))?;
             let comparison = compare(&mut session, &mut other, &tokens, options)?;
@@ -85,6 +82,15 @@ fn check_tokens(other: &Model, blob: &Path, text: &str, tokens: &[u32]) -> Resul
     match other.tokenizer().encode(text, SpecialTokens::AsText)? == tokens {
         true => Ok(()),
         false => Err(format!("{}: its tokenizer makes other tokens of the text", blob.display()).into()),
+    }
+}
+
+/// A text that has no window of a size that can be.
+fn check_length(args: &PerplexityArgs, model: &Model, tokens: &[u32]) -> Result<()> {
+    let (text, window, found) = (args.text.display(), args.window, tokens.len());
+    match (2..=model.config().max_position_embeddings).contains(&window) && found < window {
+        true => Err(format!("{text}: expected --window {window} tokens at least, found {found}").into()),
+        false => Ok(()),
     }
 }
 
