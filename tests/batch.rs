@@ -376,7 +376,7 @@ fn another_batch_s_results_are_not_touched() {
     };
     let job = batch.out("out.jsonl.job");
     fs::write(&out, "somebody's text\n").unwrap();
-    refused(&[], "out.jsonl.job says what it is of; --force replaces it");
+    refused(&[], "out.jsonl.job to say which batch it is of; --force replaces it");
     assert!(!job.exists());
     fs::write(&job, "somebody's notes\n").unwrap();
     for options in [&[][..], &["--force"]] {

@@ -157,8 +157,8 @@ fn what_cannot_be_bundled_is_named() {
     refused(&["--system", "Be short."], "expected a model with a chat template");
     refused(&["--", "--no-such-option"], "error: unexpected argument '--no-such-option' found\n");
     refused(&["--", "--temperature", "-1"], "temperature: expected a finite number");
-    refused(&["--", "--dtype", "q4"], "found what belongs before it: --dtype");
-    refused(&["--", "--prompt-file", "x"], "found the prompt of all runs: --prompt-file");
+    refused(&["--", "--dtype", "q4"], "found --dtype, which belongs before it");
+    refused(&["--", "--prompt-file", "x"], "found a prompt: --prompt-file");
     refused(&["--", "--chat"], "found --chat for a model without a chat template");
     refused(&["--", "-n", "5", "Hello"], "found a prompt: Hello");
     let exists = smolrun(&["bundle", blob(), "-o", bundled.to_str().unwrap()]);

@@ -316,7 +316,7 @@ fn a_text_may_come_from_standard_input_and_problems_are_one_line() {
     assert!(program_on(&["--help"], b"").1.contains("smolrun perplexity smol.bin book.txt"));
 
     for (args, input, code, expected) in [
-        (&[path, "-"][..], &b"too short"[..], 1, "-: expected --window 1024 tokens at least, found 3"),
+        (&[path, "-"][..], &b"too short"[..], 1, "-: expected at least 1024 tokens (--window), found 3"),
         (&[path, "-", "--window", "1"], b"", 2, "window: expected 2 to the model's context of 1024, found 1"),
         (
             &[path, "-", "--window", "2000"],

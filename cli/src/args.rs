@@ -232,7 +232,7 @@ pub(crate) struct BatchArgs {
     /// The requests: a file of JSON Lines. Empty lines are passed over; a line has at most 16 MB.
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// The file to write. Beside it, OUT.job says which batch it is of.
+    /// The file to write. OUT.job, beside it, says which batch it belongs to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) out: PathBuf,
     /// Write results as they come instead of in the order of IN.

@@ -363,7 +363,7 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
     writeln!(
         stdout,
         "{}, {}, {} weights, {} keys and values{fast}",
-        counted(report.threads as u64, "thread"),
+        counted(report.threads, "thread"),
         report.isa,
         report.dtype,
         report.kv
@@ -398,7 +398,7 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
         writeln!(
             stdout,
             "{test:<10} {median:9.2} tok/s  ({min:.2} to {max:.2})   of {} together",
-            counted(*n as u64, "sequence")
+            counted(*n, "sequence")
         )?;
     }
     Ok(())

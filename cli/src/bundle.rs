@@ -53,17 +53,17 @@ fn options(args: &BundleArgs, model: &Model) -> Result<Vec<String>> {
     Ok(own.options)
 }
 
-/// Options with which no run could ever work.
+/// Refuses a prompt that all runs would have, and options with which no run could work.
 fn check(given: &GenerateArgs, model: &Model, has_template: bool) -> Result<()> {
     let wrong = |found: &str| Err(WrongUsage(format!("expected options after --, found {found}")).into());
     if let Some(word) = given.prompt.text.first() {
         return wrong(&format!("a prompt: {word}"));
     }
     if given.prompt.prompt_file.is_some() {
-        return wrong("the prompt of all runs: --prompt-file");
+        return wrong("a prompt: --prompt-file");
     }
     if given.dtype.mix().is_some() {
-        return wrong("what belongs before it: --dtype");
+        return wrong("--dtype, which belongs before it");
     }
     if given.prompt.chat && !has_template {
         return wrong("--chat for a model without a chat template");

@@ -159,7 +159,7 @@ impl Info {
         writeln!(
             out,
             "machine   {}, {} kernels (of {})",
-            counted(machine.threads as u64, "thread"),
+            counted(machine.threads, "thread"),
             machine.isa,
             machine.available_isa.join(", ")
         )

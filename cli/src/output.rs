@@ -55,7 +55,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// So many of a thing: `1 token`, `2 tokens`.
-pub(crate) fn counted(count: u64, one: &str) -> String {
+pub(crate) fn counted(count: usize, one: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         _ => format!("{count} {one}s"),

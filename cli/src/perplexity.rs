@@ -50,16 +50,12 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let mut session = Session::new(&model, session_options(args.threads, args.kv))?;
     let options = PerplexityOptions::default().window(args.window);
     let (perplexity, against) = match &args.against {
-        None => {
-            check_length(args, &model, &tokens)?;
-            (alone(&mut session, &tokens, options)?, None)
-        }
+        None => (alone(args, &mut session, &tokens, options)?, None),
         Some(blob) => {
             let other = blob_of(blob, None, &Listener::program())?.open(false)?;
-            check_length(args, &model, &tokens)?;
             check_tokens(&other, blob, &text, &tokens)?;
             let mut other = Session::new(&other, session_options(args.threads, None))?;
-            let comparison = compare(&mut session, &mut other, &tokens, options)?;
+            let comparison = compare(args, &mut session, &mut other, &tokens, options)?;
             (comparison.perplexity, Some(Against::new(&comparison)))
         }
     };
@@ -85,18 +81,25 @@ fn check_tokens(other: &Model, blob: &Path, text: &str, tokens: &[u32]) -> Resul
     }
 }
 
-/// A text that has no window of a size that can be.
-fn check_length(args: &PerplexityArgs, model: &Model, tokens: &[u32]) -> Result<()> {
-    let (text, window, found) = (args.text.display(), args.window, tokens.len());
-    match (2..=model.config().max_position_embeddings).contains(&window) && found < window {
-        true => Err(format!("{text}: expected --window {window} tokens at least, found {found}").into()),
-        false => Ok(()),
+/// An error that names the text where that is too short.
+fn of_text(args: &PerplexityArgs, error: smolrun::Error) -> Box<dyn Error> {
+    match error {
+        smolrun::Error::Argument { name: "tokens", found, .. } => {
+            let (text, window) = (args.text.display(), args.window);
+            format!("{text}: expected at least {window} tokens (--window), found {found}").into()
+        }
+        other => other.into(),
     }
 }
 
-fn alone(session: &mut Session, tokens: &[u32], options: PerplexityOptions) -> Result<Perplexity> {
+fn alone(
+    args: &PerplexityArgs,
+    session: &mut Session,
+    tokens: &[u32],
+    options: PerplexityOptions,
+) -> Result<Perplexity> {
     let mut total = Perplexity::default();
-    let windows = session.perplexity(tokens, options)?;
+    let windows = session.perplexity(tokens, options).map_err(|error| of_text(args, error))?;
     let progress = Progress::of(windows.size_hint().0);
     for (number, window) in (1..).zip(windows) {
         total += window?;
@@ -106,13 +109,14 @@ fn alone(session: &mut Session, tokens: &[u32], options: PerplexityOptions) -> R
 }
 
 fn compare(
+    args: &PerplexityArgs,
     session: &mut Session,
     other: &mut Session,
     tokens: &[u32],
     options: PerplexityOptions,
 ) -> Result<Comparison> {
     let mut total = Comparison::default();
-    let windows = session.compare(other, tokens, options)?;
+    let windows = session.compare(other, tokens, options).map_err(|error| of_text(args, error))?;
     let progress = Progress::of(windows.size_hint().0);
     for (number, window) in (1..).zip(windows) {
         total += window?;

@@ -236,7 +236,7 @@ impl fmt::Display for Described<'_> {
             write!(f, ", penalty-window {penalty_window}")?;
         }
         if !logit_bias.is_empty() {
-            write!(f, ", logits of {} changed", counted(logit_bias.len() as u64, "token"))?;
+            write!(f, ", logits of {} changed", counted(logit_bias.len(), "token"))?;
         }
         if order != SamplerStep::ALL {
             let steps: Vec<_> = order.iter().map(|step| step.name()).collect();

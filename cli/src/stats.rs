@@ -100,7 +100,7 @@ impl Timings {
             Some(number) => format!("{number:.2} {unit}"),
             None => "-".to_owned(),
         };
-        let tokens = |count: usize| counted(count as u64, "token");
+        let tokens = |count: usize| counted(count, "token");
         let prompt_speed = (self.tokens > 0)
             .then(|| (self.prompt_tokens - self.cached_tokens) as f64 / (self.prompt_ms / 1e3));
         writeln!(out, "\nopen          {:9.2} ms", self.open_ms)?;
@@ -120,7 +120,7 @@ impl Timings {
         let rss = or_dash(self.peak_rss_bytes.map(|bytes| bytes as f64 / 1e6), "MB");
         writeln!(out, "memory        peak RSS {rss}, KV cache {:.2} MB", self.kv_bytes as f64 / 1e6)?;
         writeln!(out, "chosen by     {}", Described(sampling))?;
-        let threads = counted(session.threads() as u64, "thread");
+        let threads = counted(session.threads(), "thread");
         writeln!(out, "computed with {threads}, {}, {}", session.kernels().name(), session.fast())
     }
 }

@@ -104,7 +104,7 @@ impl Batch {
         }
         let most = model.config().max_position_embeddings;
         let ids = py.detach(|| prompt.encode(model, &options.encoding, most, false))?;
-        let generate = options.generate(model);
+        let generate = options.into_generate(model);
         let draft = Draft::new(&generate, ids.len(), 0, start);
         let id = work.scheduler.submit(Request::new(ids, generate))?;
         work.drafts.insert(id, (number, draft));

@@ -244,15 +244,14 @@ impl Model {
         requests: &Bound<'_, PyAny>,
         ordered: bool,
         return_exceptions: bool,
-        #[pyo3(from_py_with = options::sequences)] sequences: Option<usize>,
+        #[pyo3(from_py_with = options::sequences)] sequences: usize,
         #[pyo3(from_py_with = options::kv_memory)] kv_memory: Option<usize>,
-        #[pyo3(from_py_with = options::prefix_memory)] prefix_memory: Option<usize>,
+        #[pyo3(from_py_with = options::prefix_memory)] prefix_memory: usize,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Batch> {
         if requests.is_instance_of::<PyString>() || requests.is_instance_of::<PyDict>() {
             return Err(wrong_type("requests", "an iterable of prompts, or of dicts", requests));
         }
-        let (sequences, prefix_memory) = (sequences.unwrap_or(64), prefix_memory.unwrap_or(256));
         let how = crate::batch::How { ordered, return_exceptions, sequences, kv_memory, prefix_memory };
         Batch::new(py, self.shared()?, requests.try_iter()?, how, options)
     }

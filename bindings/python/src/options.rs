@@ -37,12 +37,11 @@ impl Options {
     }
 
     /// How to generate, by all that was taken.
-    pub(crate) fn generate(&self, model: &Model) -> GenerateOptions {
-        let mut generate = self.generate.clone();
+    pub(crate) fn into_generate(mut self, model: &Model) -> GenerateOptions {
         if self.ignore_eos {
-            generate.sampling = generate.sampling.ignore_eos(model.config());
+            self.generate.sampling = self.generate.sampling.ignore_eos(model.config());
         }
-        generate
+        self.generate
     }
 
     /// Takes what `given` says by name; what is None is not said.
@@ -131,16 +130,22 @@ pub(crate) fn not_one_of(name: &str, expected: &str, kind: &str, value: &Bound<'
     }
 }
 
-/// Functions that take arguments which are whole numbers from 0 up, or None, by their names.
-macro_rules! counts {
-    ($($name:ident)*) => {
-        $(pub(crate) fn $name(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-            if value.is_none() { Ok(None) } else { whole(stringify!($name), value).map(Some) }
+/// The same, or None.
+fn whole_or_none(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    if value.is_none() { Ok(None) } else { whole(name, value).map(Some) }
+}
+
+/// Functions that take the arguments of these names.
+macro_rules! arguments {
+    ($read:ident -> $kind:ty: $($name:ident)*) => {
+        $(pub(crate) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$kind> {
+            $read(stringify!($name), value)
         })*
     };
 }
 
-counts!(threads sequences kv_memory prefix_memory window position);
+arguments!(whole -> usize: sequences prefix_memory position);
+arguments!(whole_or_none -> Option<usize>: threads kv_memory window);
 
 /// Seconds since 1970.
 fn moment(name: &str, value: &Bound<'_, PyAny>) -> PyResult<SystemTime> {

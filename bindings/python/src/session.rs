@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use numpy::PyArray2;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use smolrun::generation::Generation;
@@ -108,7 +107,7 @@ impl Request {
             }
             false => (live.begin(ids).0, 0),
         };
-        let generate = options.generate(live.session.model());
+        let generate = options.into_generate(live.session.model());
         let draft = Draft::new(&generate, ids.len(), kept, start);
         let generation = Generation::new(&live.session, &ids[kept..], generate)?;
         Ok(live.run(generation, draft))
@@ -200,10 +199,8 @@ impl Session {
     fn truncate(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = options::position)] position: Option<usize>,
+        #[pyo3(from_py_with = options::position)] position: usize,
     ) -> PyResult<()> {
-        let position =
-            position.ok_or_else(|| PyTypeError::new_err("position: expected an int, found None"))?;
         self.live.lock(py)?.get()?.truncate(position);
         Ok(())
     }

@@ -62,7 +62,10 @@ pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
         file.give_up()?;
         let (out, job) = (args.out.display(), JobFile::path(&args.out));
         let job = job.display();
-        return Err(format!("{out}: it exists, and no {job} says what it is of; --force replaces it").into());
+        return Err(format!(
+            "{out}: it exists, and there is no {job} to say which batch it is of; --force replaces it"
+        )
+        .into());
     }
     let results = match &earlier {
         Some(_) => Results::resume(&args.out, !args.unordered)?,
@@ -213,9 +216,9 @@ struct Batch {
     results: Results,
     meter: Meter,
     /// Requests that this run took in.
-    begun: u64,
+    begun: usize,
     /// Those of them that got an error.
-    failed: u64,
+    failed: usize,
 }
 
 impl Batch {

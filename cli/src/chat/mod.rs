@@ -184,7 +184,7 @@ impl Chat {
                 self.conversation = conversation;
                 self.file = Some(file);
                 self.show_conversation()?;
-                Ok(tell(Ok(counted(self.conversation.messages().len() as u64, "message")))?)
+                Ok(tell(Ok(counted(self.conversation.messages().len(), "message")))?)
             }
             Err(problem) => Ok(tell(Err(problem))?),
         }
