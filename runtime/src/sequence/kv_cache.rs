@@ -17,9 +17,9 @@ use bytemuck::{Pod, Zeroable};
 use crc32fast::Hasher;
 
 use crate::error::{Error, Result};
-use crate::exec::ExecContext;
+use crate::exec::{ExecContext, Pool};
 use crate::format::Config;
-use crate::kernels::{Elements, F16, LANES, Panels, PlainOp};
+use crate::kernels::{Elements, F16, Kernels, LANES, Panels, PlainOp};
 use crate::sequence::Overflow;
 use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
@@ -319,13 +319,26 @@ impl KvCache {
         with!(&mut self.blocks, blocks => slide(blocks, half_head, exec, angles, turns));
     }
 
-    /// Stores the keys and values of a layer at some positions, which there is room for.
-    pub(crate) fn store(&mut self, exec: &mut ExecContext, layer: usize, new: NewPositions<'_>) {
+    /// Stores the keys and values of a layer at some positions, which there is room for: on so many tasks of a pool, or on this
+    /// thread alone.
+    pub(crate) fn store(
+        &mut self,
+        kernels: Kernels,
+        mut pool: Option<(&mut Pool, usize)>,
+        layer: usize,
+        new: NewPositions<'_>,
+    ) {
         let (head_dim, unit, range) = (self.head_dim, self.half_head(), self.layer(layer));
         for block in new.first / KV_BLOCK..=(new.first + new.count - 1) / KV_BLOCK {
             let range = range.clone();
             with!(&mut self.blocks, blocks => {
-                new.store(exec, &mut own(&mut blocks[block])[range], head_dim, unit, block);
+                let layer = &mut own(&mut blocks[block])[range];
+                match &mut pool {
+                    Some((pool, tasks)) => pool.split(layer, unit, *tasks, |first, halves| {
+                        new.store(kernels, first, halves, [head_dim, unit], block);
+                    }),
+                    None => new.store(kernels, 0, layer, [head_dim, unit], block),
+                }
             });
         }
     }
@@ -547,35 +560,32 @@ pub(crate) struct NewPositions<'a> {
 }
 
 impl NewPositions<'_> {
-    /// Writes those that belong into KV block `block`, whose part of the layer is `layer`: units of a head's keys or values.
+    /// Writes those that belong into KV block `block` there: `halves`: from unit `first` of the layer on, each a head's keys or
+    /// values.
     fn store<T: KvNumber>(
         &self,
-        exec: &mut ExecContext,
-        layer: &mut [T],
-        head_dim: usize,
-        unit: usize,
+        kernels: Kernels,
+        first: usize,
+        halves: &mut [T],
+        [head_dim, unit]: [usize; 2],
         block: usize,
     ) {
         let start = block * KV_BLOCK;
         let positions = self.first.max(start)..(self.first + self.count).min(start + KV_BLOCK);
-        let tasks = exec.element_tasks(2 * self.keys.len() / self.rows * positions.len());
-        let kernels = exec.kernels;
-        exec.pool.split(layer, unit, tasks, |first, run| {
-            for (i, half) in (first..).zip(run.chunks_exact_mut(unit)) {
-                let (numbers, scales) = half.split_at_mut(KV_BLOCK * head_dim);
-                let (source, is_keys) = if i % 2 == 0 { (self.keys, true) } else { (self.values, false) };
-                let source = &source[i / 2 * head_dim * self.rows..][..head_dim * self.rows];
-                kernels.run(StoreHead {
-                    source: source.as_chunks().0,
-                    rows: self.rows,
-                    row: self.row + positions.start - self.first,
-                    positions: positions.start - start..positions.end - start,
-                    is_keys,
-                    numbers: numbers.as_chunks_mut().0,
-                    scales: bytemuck::cast_slice_mut(scales),
-                });
-            }
-        });
+        for (i, half) in (first..).zip(halves.chunks_exact_mut(unit)) {
+            let (numbers, scales) = half.split_at_mut(KV_BLOCK * head_dim);
+            let (source, is_keys) = if i % 2 == 0 { (self.keys, true) } else { (self.values, false) };
+            let source = &source[i / 2 * head_dim * self.rows..][..head_dim * self.rows];
+            kernels.run(StoreHead {
+                source: source.as_chunks().0,
+                rows: self.rows,
+                row: self.row + positions.start - self.first,
+                positions: positions.start - start..positions.end - start,
+                is_keys,
+                numbers: numbers.as_chunks_mut().0,
+                scales: bytemuck::cast_slice_mut(scales),
+            });
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod tiles;
 use std::ops::Range;
 
 pub(super) use self::tiles::QueryTiles;
+use self::tiles::TILE_TOKENS;
 use super::batch::Rows;
 use super::rope::Rope;
 use super::weights::LayerWeights;
@@ -19,6 +20,9 @@ use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
 use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
+
+/// What storing a number takes where each belongs to another sequence, in multiplications of a product: it waits for memory.
+const STORE_WORK: usize = 128;
 
 /// Cuts the rows of a pass into `tiles`, and makes room for the attention of all layers.
 pub(super) fn reserve(
@@ -93,18 +97,31 @@ impl Attention<'_, '_> {
         });
     }
 
-    /// Appends keys and values to the caches.
+    /// Appends keys and values to the caches: those of many tokens of a sequence on all threads, and of the other sequences each
+    /// on one.
     fn store(&mut self, qkv: &[f32]) {
         let Config { num_key_value_heads, head_dim, .. } = *self.config;
-        let (_, keys_and_values) = qkv.split_at(self.config.attention_width() * self.rows);
-        let (keys, values) = keys_and_values.split_at(num_key_value_heads * head_dim * self.rows);
-        let mut row = 0;
-        for entry in &mut *self.batch {
-            let first = entry.sequence.position();
-            let new = NewPositions { first, count: entry.tokens.len(), row, rows: self.rows, keys, values };
-            entry.sequence.cache.store(self.exec, self.layer, new);
-            row += entry.tokens.len();
+        let Attention { ref mut batch, ref mut exec, tiles, layer, rows, .. } = *self;
+        let (_, keys_and_values) = qkv.split_at(self.config.attention_width() * rows);
+        let (keys, values) = keys_and_values.split_at(num_key_value_heads * head_dim * rows);
+        let new = |index: usize, entry: &Rows<'_>| {
+            let (first, count) = (entry.sequence.position(), entry.tokens.len());
+            NewPositions { first, count, row: tiles.first_row(index), rows, keys, values }
+        };
+        let kernels = exec.kernels;
+        let is_long = |entry: &Rows<'_>| entry.tokens.len() > TILE_TOKENS;
+        for (index, entry) in batch.iter_mut().enumerate().filter(|(_, entry)| is_long(entry)) {
+            let tasks = exec.element_tasks(keys_and_values.len() / rows * entry.tokens.len());
+            let new = new(index, entry);
+            entry.sequence.cache.store(kernels, Some((&mut exec.pool, tasks)), layer, new);
         }
+        let tasks = exec.tasks(keys_and_values.len() * STORE_WORK);
+        exec.pool.split(batch, 1, tasks, |first, entries| {
+            for (index, entry) in (first..).zip(entries).filter(|(_, entry)| !is_long(entry)) {
+                let new = new(index, entry);
+                entry.sequence.cache.store(kernels, None, layer, new);
+            }
+        });
     }
 
     /// What the tasks of a step share, of an entry of the batch, and the threads to run them on.

@@ -12,7 +12,7 @@ use crate::model::batch::Rows;
 use crate::sequence::to_end_of_step;
 
 /// Most tokens of a query tile: few enough that their scores stay in a core's cache, enough to use each key often.
-const TILE_TOKENS: usize = 16;
+pub(super) const TILE_TOKENS: usize = 16;
 /// A tile costs as much as that of so many tokens besides its own: it waits for keys and values.
 const BASE_TOKENS: u64 = 8;
 /// A task takes at most one part in so many of what each thread has to do: at the end, all wait for the last one.
@@ -83,6 +83,11 @@ impl QueryTiles {
             worker.queries.resize(token_len * tokens)?;
             worker.scores.resize_within(group * scores, group * capacity)
         })
+    }
+
+    /// The first row, in the pass, of an entry of the batch.
+    pub(super) fn first_row(&self, entry: usize) -> usize {
+        self.tiles[self.tiles.partition_point(|tile| tile.entry < entry)].row
     }
 
     /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long.
