@@ -103,7 +103,8 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
             "top_logprobs": 1, "priority": 5, "response_format": {"type": "text"}}).to_string(),
     ];
     let batch = Batch { temp, blob: blob.clone() };
-    fs::write(batch.input(), lines.join("\n")).unwrap();
+    // As editors on Windows save a file.
+    fs::write(batch.input(), format!("\u{feff}{}", lines.join("\r\n"))).unwrap();
     let results = parsed(&batch.results("out.jsonl", &["--seed", "100", "--temperature", "0"]));
     assert_eq!(results.len(), 5);
 
@@ -471,7 +472,7 @@ fn what_can_never_work_is_said_before_anything_is_computed() {
         (&[&blob, &input, "-o", &out, "--seed", "random"], 2, "--seed random: expected a number"),
         (&[&blob, &input, "-o", &out, "--temperature", "-1"], 2, "temperature: expected a finite number"),
         (&[&blob, &input, "-o", &out, "--top-k", "-1"], 2, "invalid value '-1' for '--top-k <K>'"),
-        (&[&blob, &input, "-o", &out, "--stop", ""], 2, "stop: expected texts that are not empty"),
+        (&[&blob, &input, "-o", &out, "--stop", ""], 2, "a value is required for '--stop <TEXT>'"),
         (&[&blob, &input, "-o", &out, "--logit-bias", "4096=1"], 2, "token id 4096"),
         (&[&blob, &input, "-o", &out, "--kv-memory", "0"], 1, "keys and values"),
         (&[&blob, &input, "-o", "-"], 2, "--out -: expected a file"),

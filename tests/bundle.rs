@@ -157,6 +157,7 @@ fn what_cannot_be_bundled_is_named() {
     refused(&["--system", "Be short."], "expected a model with a chat template");
     refused(&["--", "--no-such-option"], "error: unexpected argument '--no-such-option' found\n");
     refused(&["--", "--temperature", "-1"], "temperature: expected a finite number");
+    refused(&["--", "--stop", ""], "a value is required for '--stop <TEXT>'");
     refused(&["--", "--dtype", "q4"], "found --dtype, which belongs before it");
     refused(&["--", "--prompt-file", "x"], "found a prompt: --prompt-file");
     refused(&["--", "--chat"], "found --chat for a model without a chat template");

@@ -145,6 +145,10 @@ fn parts<'py>(request: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Option<
 
 impl Work {
     fn new(shared: &Shared, how: &How) -> Result<Work> {
+        if !(1..=Engine::MAX_ROWS).contains(&how.sequences) {
+            let (most, found) = (Engine::MAX_ROWS, how.sequences);
+            return Err(Failure::argument(format!("sequences: expected 1 to {most}, found {found}")));
+        }
         let mut engine = EngineOptions::default();
         engine.threads = shared.settings.threads;
         let megabytes = |count: usize| count.saturating_mul(1_000_000);

@@ -63,7 +63,7 @@ def test_what_is_wrong_is_one_request_s(tales: smolrun.Model, chat: smolrun.Mode
     assert mixed[0].ids == mixed[1].ids
     with pytest.raises(TypeError, match="unexpected keyword argument 'maximum'"):
         tales.batch([], maximum=3)  # type: ignore[call-overload]
-    with pytest.raises(smolrun.ArgumentError, match="max_sequences"):
+    with pytest.raises(smolrun.ArgumentError, match="^sequences: expected 1 to 256, found 0"):
         tales.batch([], sequences=0)
     assert list(tales.batch([])) == []
 

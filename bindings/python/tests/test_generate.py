@@ -35,6 +35,12 @@ def test_a_stream_is_the_same_text(tales: smolrun.Model) -> None:
     assert half.completion().text == whole.text
 
 
+def test_a_variable_may_decide_whether_to_stream(tales: smolrun.Model) -> None:
+    for stream in (True, False):
+        result = tales.generate(START, max_tokens=1, stream=stream)
+        assert isinstance(result, smolrun.Stream if stream else smolrun.Completion)
+
+
 def test_a_prompt_may_be_ids(tales: smolrun.Model) -> None:
     numpy = pytest.importorskip("numpy")
     ids = tales.tokenize(START)

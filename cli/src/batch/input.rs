@@ -11,6 +11,9 @@ use crate::output::hex;
 /// Longest line that is read: far more than any context holds.
 pub(super) const MAX_LINE: usize = 16 << 20;
 
+/// What some editors begin a file of UTF-8 with.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A file of requests, read through once: what identifies it, and how long it is.
 pub(super) struct Survey {
     /// Its lines, those without a request included.
@@ -77,6 +80,9 @@ impl Lines {
                 return Ok(None);
             }
             self.number += 1;
+            if self.number == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
+                bytes.drain(..BYTE_ORDER_MARK.len());
+            }
             let is_whole = bytes.last() == Some(&b'\n') || (read as u64) < limit;
             while bytes.last().is_some_and(|byte| b"\r\n".contains(byte)) {
                 bytes.pop();

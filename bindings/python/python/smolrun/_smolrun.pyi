@@ -242,6 +242,10 @@ class Session:
     @overload
     def generate(self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]) -> Stream: ...
     @overload
+    def generate(
+        self, prompt: _Prompt, *, stream: bool, **options: Unpack[_Options]
+    ) -> Completion | Stream: ...
+    @overload
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[False] = False, **options: Unpack[_Options]
     ) -> Coroutine[Any, Any, Completion]: ...
@@ -249,6 +253,10 @@ class Session:
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]
     ) -> AsyncGenerator[Piece, None]: ...
+    @overload
+    def agenerate(
+        self, prompt: _Prompt, *, stream: bool, **options: Unpack[_Options]
+    ) -> Coroutine[Any, Any, Completion] | AsyncGenerator[Piece, None]: ...
     def logits(self, prompt: _Prompt, *, all: bool = False) -> NDArray[float32]: ...
     def hidden(self, prompt: _Prompt) -> NDArray[float32]: ...
     def fork(self) -> Session: ...
@@ -273,6 +281,10 @@ class Model:
     @overload
     def generate(self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]) -> Stream: ...
     @overload
+    def generate(
+        self, prompt: _Prompt, *, stream: bool, **options: Unpack[_Options]
+    ) -> Completion | Stream: ...
+    @overload
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[False] = False, **options: Unpack[_Options]
     ) -> Coroutine[Any, Any, Completion]: ...
@@ -280,6 +292,10 @@ class Model:
     def agenerate(
         self, prompt: _Prompt, *, stream: Literal[True], **options: Unpack[_Options]
     ) -> AsyncGenerator[Piece, None]: ...
+    @overload
+    def agenerate(
+        self, prompt: _Prompt, *, stream: bool, **options: Unpack[_Options]
+    ) -> Coroutine[Any, Any, Completion] | AsyncGenerator[Piece, None]: ...
     @overload
     def batch(
         self,
