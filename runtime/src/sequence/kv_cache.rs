@@ -319,7 +319,7 @@ impl KvCache {
         with!(&mut self.blocks, blocks => slide(blocks, half_head, exec, angles, turns));
     }
 
-    /// Stores the keys and values of a layer at some positions, which there is room for: on so many tasks of a pool, or on this
+    /// Stores the keys and values of a layer at some positions, which there is room for: in so many tasks of a pool, or on this
     /// thread alone.
     pub(crate) fn store(
         &mut self,
@@ -560,8 +560,8 @@ pub(crate) struct NewPositions<'a> {
 }
 
 impl NewPositions<'_> {
-    /// Writes those that belong into KV block `block` there: `halves`: from unit `first` of the layer on, each a head's keys or
-    /// values.
+    /// Writes those that belong into KV block `block` to `halves`, which are keys and values of heads in turn: units of the layer
+    /// from `first` on.
     fn store<T: KvNumber>(
         &self,
         kernels: Kernels,

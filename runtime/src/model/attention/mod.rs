@@ -21,7 +21,7 @@ use crate::format::Config;
 use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
 
-/// What storing a number takes where each belongs to another sequence, in multiplications of a product: it waits for memory.
+/// What storing a number takes, in multiplications of a product, where each row belongs to another sequence: it waits for memory.
 const STORE_WORK: usize = 128;
 
 /// Cuts the rows of a pass into `tiles`, and makes room for the attention of all layers.
