@@ -287,12 +287,12 @@ impl Kernels {
         y: &mut [f32],
         accumulate: bool,
     ) {
-        let inputs = w.inputs;
+        let (inputs, first_row) = (w.inputs, 0);
         match w.data {
-            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
-            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
-            Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
-            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, y, accumulate, to_next }),
+            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
+            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
+            Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
+            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
         }
     }
@@ -317,8 +317,25 @@ impl Kernels {
     /// If the lengths are not those.
     #[doc(hidden)] // the converter's
     pub fn add_product(self, w: &[f32], inputs: usize, x: &[f32], rows: usize, y: &mut [f32]) {
-        if inputs > 0 && rows > 0 {
-            self.run(Matmul { w, inputs, x, rows, y, accumulate: true, to_next: None });
+        self.add_product_from(w, inputs, x, rows, 0, y);
+    }
+
+    /// The same for the rows from `first_row` on. What is in `y` for those before it stays.
+    ///
+    /// # Panics
+    /// If the lengths are not those.
+    #[doc(hidden)] // the converter's
+    pub fn add_product_from(
+        self,
+        w: &[f32],
+        inputs: usize,
+        x: &[f32],
+        rows: usize,
+        first_row: usize,
+        y: &mut [f32],
+    ) {
+        if inputs > 0 && first_row < rows {
+            self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate: true, to_next: None });
         }
     }
 

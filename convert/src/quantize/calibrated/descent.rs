@@ -8,24 +8,29 @@ use super::super::lanes::{Lanes, lanes};
 use super::curvature::Curvature;
 use super::state::State;
 
-/// Leaves in `work` the errors' products with the moments: half the gradient of the cost, with the other sign.
-pub(super) fn gradient(curvature: &Curvature, states: &mut [State]) {
-    states.iter_mut().for_each(|state| state.work.fill(Lanes::ZERO));
+/// Leaves in `work`, `[states][places]`, the errors' products with the moments: half the gradient of the cost, with the other
+/// sign.
+pub(super) fn gradient(curvature: &Curvature, states: &[State], work: &mut [Lanes]) {
+    work.fill(Lanes::ZERO);
     for block in 0..curvature.block_order.len() {
-        for state in &mut *states {
-            let errors = state.errors(block);
-            curvature.moments.add_product(block, &errors, 0, &mut state.work);
-        }
+        let errors: Vec<_> = states.iter().map(|state| state.errors(block)).collect();
+        curvature.moments.add_products(block, &errors, 0, work);
     }
 }
 
 /// One sweep over all columns, `work` being the gradient, which is kept so.
-pub(super) fn sweep(codes: &Codes, curvature: &Curvature, kernels: Kernels, states: &mut [State]) {
+pub(super) fn sweep(
+    codes: &Codes,
+    curvature: &Curvature,
+    kernels: Kernels,
+    states: &mut [State],
+    work: &mut [Lanes],
+) {
     for block in 0..curvature.block_order.len() {
         let moments = curvature.moments.diagonal_block(block);
-        for state in &mut *states {
+        for (state, work) in states.iter_mut().zip(work.chunks_exact_mut(curvature.places())) {
             let (scale, mut changes) = (state.scale(block), [Lanes::ZERO; BLOCK]);
-            let Some(gradient) = state.work[block * BLOCK..].first_chunk() else { continue };
+            let Some(gradient) = work[block * BLOCK..].first_chunk() else { continue };
             let values = &mut state.values[block];
             kernels.compute(SweepBlock {
                 codes,
@@ -35,7 +40,7 @@ pub(super) fn sweep(codes: &Codes, curvature: &Curvature, kernels: Kernels, stat
                 values,
                 changes: &mut changes,
             });
-            curvature.moments.add_few(block, &changes, &mut state.work);
+            curvature.moments.add_few(block, &changes, work);
         }
     }
 }

@@ -14,28 +14,34 @@ const FRACTIONS: [[f32; SCALES]; 6] =
 /// Scales tried side by side: each sum is a chain of additions, and the processor can work on two chains at once.
 const SCALES: usize = 2;
 
-/// Gives all blocks of some panels scales and values.
-pub(super) fn quantize(codes: &Codes, curvature: &Curvature, kernels: Kernels, states: &mut [State]) {
-    for state in &mut *states {
-        state.work.copy_from_slice(&state.numbers);
+/// Gives all blocks of some panels scales and values. `work`, `[states][places]`, is used up.
+pub(super) fn quantize(
+    codes: &Codes,
+    curvature: &Curvature,
+    kernels: Kernels,
+    states: &mut [State],
+    work: &mut [Lanes],
+) {
+    let places = curvature.places();
+    for (state, work) in states.iter().zip(work.chunks_exact_mut(places)) {
+        work.copy_from_slice(&state.numbers);
     }
+    let mut errors = vec![[Lanes::ZERO; BLOCK]; states.len()];
     for block in 0..curvature.block_order.len() {
         let first = block * BLOCK;
         let carry = curvature.carry.diagonal_block(block);
         let Some(costs) = curvature.costs[first..].first_chunk() else { continue };
-        for state in &mut *states {
-            let (done, later) = state.work.split_at_mut(first + BLOCK);
-            let Some(wanted) = done.last_chunk() else { continue };
+        for ((state, work), errors) in states.iter_mut().zip(work.chunks_exact(places)).zip(&mut errors) {
+            let Some(wanted) = work[first..].first_chunk() else { continue };
             let Some(numbers) = state.numbers[first..].first_chunk() else { continue };
-            let mut errors = [Lanes::ZERO; BLOCK];
             kernels.compute(QuantizeBlock {
                 rounding: Rounding { codes, carry: &carry, costs, unit: &state.unit, numbers, wanted },
                 scale: &mut state.scales[block],
                 values: &mut state.values[block],
-                errors: &mut errors,
+                errors,
             });
-            curvature.carry.add_product(block, &errors, first + BLOCK, later);
         }
+        curvature.carry.add_products(block, &errors, first + BLOCK, work);
     }
 }
 

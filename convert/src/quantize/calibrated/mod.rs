@@ -22,6 +22,7 @@ use self::curvature::Curvature;
 pub use self::curvature::Moments;
 use self::scales::OutputLoss;
 use self::state::State;
+use super::lanes::Lanes;
 use super::panel::Panel;
 use super::row::Row;
 use super::{Loss, Quantizer};
@@ -78,17 +79,19 @@ impl Calibrated {
         let panel_rows = || numbers.chunks(PANEL * columns);
         let mut states: Vec<State> =
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
-        gptq::quantize(codes, curvature, kernels, &mut states);
-        descent::gradient(curvature, &mut states);
+        let mut work = vec![Lanes::ZERO; states.len() * curvature.places()];
+        let (states, work) = (states.as_mut_slice(), work.as_mut_slice());
+        gptq::quantize(codes, curvature, kernels, states, work);
+        descent::gradient(curvature, states, work);
         if *sweeps > 1 {
-            scales::fit(curvature, kernels, &mut states);
-            descent::gradient(curvature, &mut states);
+            scales::fit(curvature, kernels, states, work);
+            descent::gradient(curvature, states, work);
         }
         let losses = match *sweeps {
-            0 => scales::losses(curvature, kernels, &mut states),
+            0 => scales::losses(curvature, kernels, states, work),
             _ => {
-                (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, kernels, &mut states));
-                scales::fit(curvature, kernels, &mut states)
+                (0..*sweeps).for_each(|_| descent::sweep(codes, curvature, kernels, states, work));
+                scales::fit(curvature, kernels, states, work)
             }
         };
 

@@ -23,8 +23,13 @@ pub(super) struct OutputLoss {
 ///
 /// Scales are whole numbers of units. Where one input is far above all others, the nearest of these can cost more than what
 /// the row had, which it keeps then.
-pub(super) fn fit(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<OutputLoss> {
-    let systems = systems(curvature, kernels, states);
+pub(super) fn fit(
+    curvature: &Curvature,
+    kernels: Kernels,
+    states: &mut [State],
+    work: &mut [Lanes],
+) -> Vec<OutputLoss> {
+    let systems = systems(curvature, kernels, states, work);
     let fit = |(state, system): (&mut State, System)| {
         let mut steps = system.y.clone();
         kernels.compute(Solve { system: &system, y: &mut steps });
@@ -47,8 +52,13 @@ pub(super) fn fit(curvature: &Curvature, kernels: Kernels, states: &mut [State])
 }
 
 /// What all rows lose. `work` is the gradient, and used up.
-pub(super) fn losses(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<OutputLoss> {
-    let systems = systems(curvature, kernels, states);
+pub(super) fn losses(
+    curvature: &Curvature,
+    kernels: Kernels,
+    states: &[State],
+    work: &mut [Lanes],
+) -> Vec<OutputLoss> {
+    let systems = systems(curvature, kernels, states, work);
     let loss = |(state, system): (&State, System)| {
         let all = system.outputs(kernels, state, &state.scales);
         OutputLoss { lost: system.lost, all }
@@ -56,16 +66,17 @@ pub(super) fn losses(curvature: &Curvature, kernels: Kernels, states: &mut [Stat
     states.iter().zip(systems).map(loss).collect()
 }
 
-fn systems(curvature: &Curvature, kernels: Kernels, states: &mut [State]) -> Vec<System> {
-    let blocks = curvature.block_order.len();
-    let mut systems: Vec<System> = states.iter().map(|state| System::new(state, blocks)).collect();
-    for column in 0..blocks {
-        let first = column * BLOCK;
-        for (state, system) in states.iter_mut().zip(&mut systems) {
-            let products = &mut state.work[first..];
-            products.fill(Lanes::ZERO);
-            curvature.moments.add_product(column, &state.values[column], first, products);
-            let (values, products) = (&state.values[column..], products.as_chunks().0);
+fn systems(curvature: &Curvature, kernels: Kernels, states: &[State], work: &mut [Lanes]) -> Vec<System> {
+    let places = curvature.places();
+    let gradients = work.chunks_exact(places);
+    let mut systems: Vec<System> =
+        states.iter().zip(gradients).map(|(state, gradient)| System::new(state, gradient)).collect();
+    for (column, first) in (0..places).step_by(BLOCK).enumerate() {
+        let values: Vec<_> = states.iter().map(|state| state.values[column]).collect();
+        work.chunks_exact_mut(places).for_each(|products| products[first..].fill(Lanes::ZERO));
+        curvature.moments.add_products(column, &values, first, work);
+        for ((state, products), system) in states.iter().zip(work.chunks_exact(places)).zip(&mut systems) {
+            let (values, products) = (&state.values[column..], products[first..].as_chunks().0);
             kernels.compute(SetColumn { a: &mut system.a, column, values, products });
         }
     }
@@ -87,14 +98,15 @@ struct System {
 
 impl System {
     /// With all but `a`.
-    fn new(state: &State, size: usize) -> System {
+    fn new(state: &State, gradient: &[Lanes]) -> System {
+        let size = state.scales.len();
         let mut system = System {
             a: vec![[0.0; PANEL]; size * (size + 1) / 2],
             y: vec![[0.0; PANEL]; size],
             damping: [0.0; PANEL],
             lost: [0.0; PANEL],
         };
-        for (block, (y, gradient)) in system.y.iter_mut().zip(state.work.as_chunks().0).enumerate() {
+        for (block, (y, gradient)) in system.y.iter_mut().zip(gradient.as_chunks().0).enumerate() {
             add_dot(y, &state.values[block], gradient);
             add_dot(&mut system.lost, &state.errors(block), gradient);
         }

@@ -25,8 +25,6 @@ pub(super) struct State {
     pub(super) scales: Vec<Lanes>,
     /// `[blocks]`: what the codes stand for.
     pub(super) values: Vec<[Lanes; BLOCK]>,
-    /// `[places]`: what a step needs.
-    pub(super) work: Vec<Lanes>,
 }
 
 impl State {
@@ -39,7 +37,6 @@ impl State {
             numbers: vec![Lanes::ZERO; places],
             scales: vec![Lanes([1.0; PANEL]); places / BLOCK],
             values: vec![[Lanes::ZERO; BLOCK]; places / BLOCK],
-            work: vec![Lanes::ZERO; places],
         };
         for (lane, row) in rows.chunks_exact(columns).enumerate() {
             state.put(lane, codes, curvature, row);

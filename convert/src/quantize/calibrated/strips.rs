@@ -62,23 +62,13 @@ impl Strips {
     }
 
     /// `to[k] += sum over the columns j of block of from[j] * strips[k][j]`, for the rows k from `first` on; fused, in the
-    /// order of j.
-    pub(super) fn add_product(&self, block: usize, from: &[Lanes; BLOCK], first: usize, to: &mut [Lanes]) {
-        let strips = &self.numbers[block * BLOCK / PANEL * self.rows..];
-        let mut add = |from: &[Lanes], strips: &[Lanes]| {
-            let (inputs, rows) = (from.len(), to.len());
-            self.kernels.add_product(cast_slice(from), inputs, cast_slice(strips), rows, cast_slice_mut(to));
-        };
-        match first {
-            0 => add(from, strips), // which follow one another
-            _ => {
-                let strips = strips.chunks_exact(self.rows);
-                from.chunks_exact(PANEL).zip(strips).for_each(|(from, strip)| add(from, &strip[first..]));
-            }
-        }
+    /// order of j. So for each of some `from`, and as many `to`, of all rows each.
+    pub(super) fn add_products(&self, block: usize, from: &[[Lanes; BLOCK]], first: usize, to: &mut [Lanes]) {
+        let (from, strips) = (cast_slice(from), cast_slice(self.block(block)));
+        self.kernels.add_product_from(from, BLOCK, strips, self.rows, first, cast_slice_mut(to));
     }
 
-    /// The same from the first row on, for `from` of which most is zero.
+    /// The same for one `from`, of which most is zero, and all rows.
     pub(super) fn add_few(&self, block: usize, from: &[Lanes; BLOCK], to: &mut [Lanes]) {
         let (mut columns, mut count) = ([0; BLOCK], 0);
         for (column, lanes) in (0..).zip(from) {
@@ -87,7 +77,12 @@ impl Strips {
                 count += 1;
             }
         }
-        let strips = &self.numbers[block * BLOCK / PANEL * self.rows..][..BLOCK / PANEL * self.rows];
-        self.kernels.add_columns(cast_slice(from), &columns[..count], cast_slice(strips), cast_slice_mut(to));
+        let strips = cast_slice(self.block(block));
+        self.kernels.add_columns(cast_slice(from), &columns[..count], strips, cast_slice_mut(to));
+    }
+
+    /// All rows of a block's columns.
+    fn block(&self, block: usize) -> &[Lanes] {
+        &self.numbers[block * BLOCK / PANEL * self.rows..][..BLOCK / PANEL * self.rows]
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Matmul<'a, E> {
     /// `[inputs/16, rounded up][rows][16]`
     pub x: &'a [f32],
     pub rows: usize,
+    /// The rows before this one are passed over: what is in `y` for them stays.
+    pub first_row: usize,
     /// `[panels][rows][16]`
     pub y: &'a mut [f32],
     pub accumulate: bool,
@@ -33,12 +35,13 @@ impl<E: Element> Op for Matmul<'_, E> {
         );
         let padded = self.inputs.next_multiple_of(LANES);
         assert!(self.x.len() >= padded * self.rows, "a value for each input of each row");
+        assert!(self.first_row < self.rows, "a row at least");
     }
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let Matmul { w, inputs, x, rows, y, accumulate, to_next } = self;
-        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, accumulate, to_next };
+        let Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next } = self;
+        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, first_row, accumulate, to_next };
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
@@ -59,6 +62,8 @@ struct FloatProduct<'a, S> {
     inputs: usize,
     x: &'a [[f32; LANES]],
     rows: usize,
+    /// Rows before it are passed over.
+    first_row: usize,
     /// Whether the chains go on from what is in `y`.
     accumulate: bool,
     /// Bytes to what is multiplied next.
@@ -117,10 +122,10 @@ impl<S: Simd> FloatProduct<'_, S> {
         let (w, last) = w.split_at(together * self.depth::<E>());
         let (y, last_y) = y.split_at_mut(together * self.rows);
         for (w, y) in w.chunks_exact(P * self.depth::<E>()).zip(y.chunks_exact_mut(P * self.rows)) {
-            self.row_tile::<E, R, P>(self.panels(w), 0, self.rows, y);
+            self.row_tile::<E, R, P>(self.panels(w), self.first_row, self.rows - self.first_row, y);
         }
         for (w, y) in last.chunks_exact(self.depth::<E>()).zip(last_y.chunks_exact_mut(self.rows)) {
-            self.row_tile::<E, R, 1>(self.panels(w), 0, self.rows, y);
+            self.row_tile::<E, R, 1>(self.panels(w), self.first_row, self.rows - self.first_row, y);
         }
     }
 
@@ -171,7 +176,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         ahead: usize,
         y: &mut [[f32; LANES]],
     ) {
-        let tiles = self.rows.div_ceil(R);
+        let rows = self.rows - self.first_row;
+        let tiles = rows.div_ceil(R);
         let share = |all: usize, tile: usize| all * tile / tiles;
         let is_told = ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS);
         let ahead = (ahead * size_of::<[E; LANES]>()).cast_signed();
@@ -181,8 +187,8 @@ impl<S: Simd> FloatProduct<'_, S> {
                 let (first, end) = (share(panels[0].len(), tile), share(panels[0].len(), tile + 1));
                 fetch(parts(panels, first, end - first), ahead, Cache::Second);
             }
-            let (first, end) = (share(self.rows, tile), share(self.rows, tile + 1));
-            self.row_tile::<E, R, P>(panels, first, end - first, y);
+            let (first, end) = (share(rows, tile), share(rows, tile + 1));
+            self.row_tile::<E, R, P>(panels, self.first_row + first, end - first, y);
         }
     }
 

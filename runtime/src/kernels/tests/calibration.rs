@@ -28,6 +28,30 @@ fn few_columns_add_what_a_product_with_zeros_adds() {
     }
 }
 
+#[test]
+fn rows_before_the_first_one_stay() {
+    let mut noise = Noise(43);
+    for (panels, inputs, rows, first_row) in
+        [(1, 32, 40, 3), (2, 32, 40, 27), (4, 16, 13, 12), (3, 200, 64, 32), (5, 32, 2, 1), (4, 32, 24, 23)]
+    {
+        let padded = usize::next_multiple_of(inputs, LANES);
+        let (w, x) = (noise.vec(panels * inputs * LANES), noise.vec(padded * rows));
+        let y = noise.vec(panels * rows * LANES);
+        let mut whole = y.clone();
+        Kernels::named("scalar").unwrap().add_product(&w, inputs, &x, rows, &mut whole);
+        let mut expected = y.clone();
+        for (expected, whole) in expected.chunks_exact_mut(rows * LANES).zip(whole.chunks_exact(rows * LANES))
+        {
+            expected[first_row * LANES..].copy_from_slice(&whole[first_row * LANES..]);
+        }
+        for kernels in sets().into_iter().filter(|kernels| kernels.is_exact()) {
+            let mut found = y.clone();
+            kernels.add_product_from(&w, inputs, &x, rows, first_row, &mut found);
+            assert_eq!(bits(&found), bits(&expected), "{} {panels} {rows} {first_row}", kernels.name());
+        }
+    }
+}
+
 /// The products of all `count` features, `[features/16][features][16]`.
 fn products(kernels: Kernels, features: &Features, count: usize) -> Vec<f32> {
     let mut sums = vec![f32::NAN; count * count];
