@@ -115,6 +115,11 @@ pub(crate) trait Simd: Copy {
     fn foresees(self) -> bool {
         false
     }
+    /// [`Simd::UNPACKS_SLOWLY`] where it is so on this processor, and not on all that have the set.
+    #[inline(always)]
+    fn unpacks_slowly(self) -> bool {
+        false
+    }
     /// Panels that one row reads side by side on this processor: two are enough for a Zen 4, which foresees.
     #[inline(always)]
     fn streams(self) -> usize {

@@ -267,7 +267,8 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// Whether this processor has to be told of the weights that `R` rows read next.
     #[inline(always)]
     fn tells_of_next<E: Element, const R: usize>(&self) -> bool {
-        !self.simd.foresees() || (S::UNPACKS_SLOWLY && E::INPUTS == 2 && R > 1)
+        !self.simd.foresees()
+            || ((S::UNPACKS_SLOWLY || self.simd.unpacks_slowly()) && E::INPUTS == 2 && R > 1)
     }
 
     /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
