@@ -85,6 +85,8 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
     let temp = TempDir::new();
     let blob = tales_with_template(&temp, TEMPLATE);
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A fox?"}]);
+    let parts = json!([{"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "A fox?"}]}]);
     // In an order of its own, which is kept.
     let tools = r#"[{"type": "function", "function": {"name": "now", "parameters": {"b": 1, "a": 2}}}]"#;
     // The first two are as in OpenAI's documentation of its batches, with another model's name.
@@ -101,12 +103,16 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
         json!({"prompt": [5, 6, 700], "max_tokens": 4, "ignore_eos": true, "top_k": 40, "temperature": 1}).to_string(),
         json!({"custom_id": "e", "prompt": "A fox", "max_tokens": 3, "stop": "x", "logprobs": true,
             "top_logprobs": 1, "priority": 5, "response_format": {"type": "text"}}).to_string(),
+        // A client that writes parts, and a model that may not call its tools.
+        format!(
+            r#"{{"custom_id": "f", "messages": {parts}, "tools": {tools}, "tool_choice": "none", "max_tokens": 5}}"#
+        ),
     ];
     let batch = Batch { temp, blob: blob.clone() };
     // As editors on Windows save a file.
     fs::write(batch.input(), format!("\u{feff}{}", lines.join("\r\n"))).unwrap();
     let results = parsed(&batch.results("out.jsonl", &["--seed", "100", "--temperature", "0"]));
-    assert_eq!(results.len(), 5);
+    assert_eq!(results.len(), 6);
 
     let model = Model::open(&blob).unwrap();
     let conversation = Message::list_from_json(&messages.to_string()).unwrap();
@@ -121,6 +127,7 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
         (model.encode_chat_with(&conversation, &with_tools).unwrap(), options(5)),
         (vec![5, 6, 700], options(4).sampling(drawn(1.0, 104).top_k(40).logit_bias(no_end))),
         (model.encode_prompt("A fox").unwrap(), options(3).stop(["x"]).logprobs(1)),
+        (model.encode_chat(&conversation).unwrap(), options(5)),
     ];
     for (index, (prompt, options)) in expected.into_iter().enumerate() {
         let (result, counts) = (&results[index], options.logprobs);
@@ -143,7 +150,7 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
         }
     }
     let ids: Vec<_> = results.iter().map(|result| result["custom_id"].as_str()).collect();
-    assert_eq!(ids, [Some("request-1"), Some("request-2"), Some("c"), None, Some("e")]);
+    assert_eq!(ids, [Some("request-1"), Some("request-2"), Some("c"), None, Some("e"), Some("f")]);
 }
 
 #[test]
@@ -214,6 +221,11 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
         (plain(json!({"logit_bias": {"99999": 1}})), "argument.token_id", "token id 99999"),
         (plain(json!({"top_logprobs": 1})), "bad_request", "top_logprobs: expected \"logprobs\": true"),
         (plain(json!({"n": 2})), "unsupported", "n: expected 1, found 2"),
+        (
+            plain(json!({"tool_choice": "required"})),
+            "unsupported",
+            "tool_choice: expected \"auto\" or \"none\"",
+        ),
         (
             plain(json!({"response_format": {"type": "json_object"}})),
             "unsupported",

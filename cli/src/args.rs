@@ -215,6 +215,7 @@ Examples:
 Fields of a request, which needs either prompt or messages:
   prompt                 A text to continue, or an array of token ids
   messages, tools        A conversation, which the chat template renders, and the tools it may call
+  tool_choice            \"none\", so that the model is told of no tools, or \"auto\"
   custom_id              A text that the result repeats
   max_tokens             Most tokens to generate; also max_completion_tokens
   stop                   A text, or an array of texts, that ends the answer

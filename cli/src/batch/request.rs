@@ -29,7 +29,7 @@ const IGNORED: [&str; 8] = [
 ];
 
 /// Fields that may only say what happens anyway.
-const FIXED: [(&str, &[&str]); 9] = [
+const FIXED: [(&str, &[&str]); 8] = [
     ("n", &["1"]),
     ("best_of", &["1"]),
     ("stream", &["false"]),
@@ -37,7 +37,6 @@ const FIXED: [(&str, &[&str]); 9] = [
     ("suffix", &["\"\""]),
     ("response_format", &["{\"type\":\"text\"}"]),
     ("modalities", &["[\"text\"]"]),
-    ("tool_choice", &["\"auto\""]),
     ("parallel_tool_calls", &["true"]),
 ];
 
@@ -229,6 +228,7 @@ enum Prompt {
 fn take_prompt(fields: &mut Fields<'_>, model: &Model, defaults: &Defaults) -> Result<(Vec<u32>, bool)> {
     let prompt: Option<Prompt> = fields.take("prompt", "a string or an array of token ids")?;
     let (messages, tools) = (fields.raw("messages"), fields.raw("tools"));
+    let calls_tools = take_tool_choice(fields)?;
     let max_tokens = model.config().max_position_embeddings;
     match (prompt, messages) {
         (Some(_), _) if tools.is_some() => {
@@ -242,13 +242,25 @@ fn take_prompt(fields: &mut Fields<'_>, model: &Model, defaults: &Defaults) -> R
         (None, Some(messages)) => {
             let messages = Message::list_from_json(messages.get())?;
             let mut options = ChatOptions::default().now(defaults.now).max_tokens(max_tokens);
-            if let Some(tools) = tools {
+            if let Some(tools) = tools.filter(|_| calls_tools) {
                 options = options.tools(tools.get())?;
             }
             Ok((model.encode_chat_with(&messages, &options)?, true))
         }
         (Some(_), Some(_)) => Err(Problem::bad("expected a prompt or messages, found both")),
         (None, None) => Err(Problem::bad("expected a prompt or messages, found neither")),
+    }
+}
+
+/// Whether the model may call tools: else it is not told of any.
+fn take_tool_choice(fields: &mut Fields<'_>) -> Result<bool> {
+    match fields.raw("tool_choice").map(RawValue::get) {
+        None | Some("\"auto\"") => Ok(true),
+        Some("\"none\"") => Ok(false),
+        Some(other) => {
+            let found = shortened(other);
+            Err(Problem::unsupported(format!("tool_choice: expected \"auto\" or \"none\", found {found}")))
+        }
     }
 }
 
