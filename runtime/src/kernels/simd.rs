@@ -115,7 +115,8 @@ pub(crate) trait Simd: Copy {
     fn foresees(self) -> bool {
         false
     }
-    /// [`Simd::UNPACKS_SLOWLY`] where it is so on this processor, and not on all that have the set.
+    /// [`Simd::UNPACKS_SLOWLY`] where it is so on this processor, and not on all that have the set. (Not for all sets: where AVX-VNNI
+    /// asked a method instead of the constant, LLVM moved sums to the stack.)
     #[inline(always)]
     fn unpacks_slowly(self) -> bool {
         false

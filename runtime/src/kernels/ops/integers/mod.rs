@@ -551,7 +551,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut panels = [self.w.panel(panel); P];
         unrolled!(p < P of 2 => { panels[p] = self.w.panel(panel + p) });
         let mut next = [[].as_slice(); P];
-        // Where registers are scarce, this alone would have sums move to the stack.
+        // Where registers are scarcer, nobody has measured it.
         if S::KEEPS_SUMS && self.rows >= FEWEST_ROWS_TO_FETCH {
             unrolled!(p < P of 2 => { next[p] = self.codes_after(panel + p, start, P) });
         }
