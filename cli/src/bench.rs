@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use smolrun::engine::{Engine, EngineOptions, Rows};
-use smolrun::format::{Config, LayerSections, Layout};
+use smolrun::format::{Config, Dtype, LayerSections, Layout};
 use smolrun::{Fast, KvDtype, Machine, Model, Overflow, Session};
 
 use super::args::BenchArgs;
@@ -205,8 +205,9 @@ struct Compared {
 }
 
 impl Compared {
-    /// Of `runs` over `n` tokens, each of which takes `cost` of what the peak counts.
-    fn new(runs: &[Run], n: usize, cost: f64) -> Compared {
+    /// Of `runs` over `n` tokens, each of which takes `cost` of what the peak counts. More than `most` of that is no
+    /// measurement.
+    fn new(runs: &[Run], n: usize, cost: f64, most: f64) -> Compared {
         let speed = |run: &Run| n as f64 / run.seconds;
         let median = |of: &dyn Fn(&Run) -> f64| Spread::of(runs.iter().map(of).collect()).median;
         let fraction = median(&|run| speed(run) * cost / run.peak());
@@ -215,7 +216,7 @@ impl Compared {
             tokens_per_second: Spread::of(runs.iter().map(speed).collect()),
             fraction,
             peak_difference,
-            is_reliable: fraction <= 1.0 && peak_difference <= MOST_DIFFERENCE,
+            is_reliable: fraction <= most && peak_difference <= MOST_DIFFERENCE,
         }
     }
 }
@@ -305,8 +306,12 @@ fn report(args: &BenchArgs, session: &Session, pp: &[Run], tg: &[Run], sequences
         + 2.0 * (config.vocab_size * config.hidden_size) as f64;
     let peak = |runs: &[Run]| Spread::of(runs.iter().map(Run::peak).collect()).median;
     let (read, fma) = (peak(tg), peak(pp));
-    let pp = Compared::new(pp, args.prompt, prompt_operations / args.prompt as f64);
-    let tg = Compared::new(tg, args.tokens, token_bytes);
+    // The peak is that of f32. Units for integers or bf16 can pass it.
+    let is_f32 = session.fast().unit().is_none()
+        && layout.weights.dtypes().iter().all(|dtype| matches!(dtype, Dtype::F32 | Dtype::Bf16));
+    let most = if is_f32 { 1.0 } else { f64::INFINITY };
+    let pp = Compared::new(pp, args.prompt, prompt_operations / args.prompt as f64, most);
+    let tg = Compared::new(tg, args.tokens, token_bytes, 1.0);
     Report {
         threads: session.threads(),
         isa: session.kernels().name(),
@@ -429,17 +434,18 @@ mod tests {
     use super::{Compared, Run};
 
     /// Of runs of one token in a second each, which cost 100: the peaks before and after, and what comes of them.
-    fn compared(peaks: &[(f64, f64)]) -> (f64, bool) {
+    fn compared(peaks: &[(f64, f64)], most: f64) -> (f64, bool) {
         let run = |&(peak_before, peak_after): &(f64, f64)| Run { seconds: 1.0, peak_before, peak_after };
-        let compared = Compared::new(&peaks.iter().map(run).collect::<Vec<_>>(), 1, 100.0);
+        let compared = Compared::new(&peaks.iter().map(run).collect::<Vec<_>>(), 1, 100.0, most);
         (compared.fraction, compared.is_reliable)
     }
 
     #[test]
     fn the_better_peak_counts_and_what_cannot_be_is_doubted() {
-        assert_eq!(compared(&[(180.0, 200.0)]), (0.5, true));
-        assert_eq!(compared(&[(200.0, 180.0), (200.0, 200.0), (50.0, 200.0)]), (0.5, true));
-        assert_eq!(compared(&[(200.0, 90.0)]), (0.5, false));
-        assert_eq!(compared(&[(80.0, 75.0)]), (1.25, false));
+        assert_eq!(compared(&[(180.0, 200.0)], 1.0), (0.5, true));
+        assert_eq!(compared(&[(200.0, 180.0), (200.0, 200.0), (50.0, 200.0)], 1.0), (0.5, true));
+        assert_eq!(compared(&[(200.0, 90.0)], 1.0), (0.5, false));
+        assert_eq!(compared(&[(80.0, 75.0)], 1.0), (1.25, false));
+        assert_eq!(compared(&[(80.0, 75.0)], f64::INFINITY), (1.25, true));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::jinja::{Value, list_of, object_of, write_json};
 use super::json::{Json, parse, wrong};
-use super::parts::joined;
 use crate::error::Error;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -135,23 +134,6 @@ impl Message {
 
     fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|(other, _)| other == name)
-    }
-
-    /// Whether its content may be a list of parts.
-    pub(super) fn has_parts(&self) -> bool {
-        self.has("content")
-    }
-
-    /// This message with what its parts say as its content.
-    pub(super) fn with_joined_parts(&self) -> Result<Message> {
-        let Some(at) = self.fields.iter().position(|(name, _)| name == "content") else {
-            return Ok(self.clone());
-        };
-        let parts = self.fields[at].1.value().map_err(|problem| Error::Template { problem })?;
-        let Some(content) = joined(&parts)? else { return Ok(self.clone()) };
-        let mut message = Message { content, ..self.clone() };
-        message.fields.remove(at);
-        Ok(message)
     }
 
     /// What its JSON has.
