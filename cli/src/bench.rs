@@ -2,7 +2,7 @@
 //!
 //! Each repetition measures the machine right before and right after the prompt, and again around the generation, and
 //! compares with the better of the two: a shared machine has its moods. Where both are far apart, or less than what was
-//! reached, the comparison means nothing, which is said. What is printed are the medians.
+//! reached and cannot be passed, the comparison means nothing, which is said. What is printed are the medians.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};

@@ -110,15 +110,15 @@ pub(crate) trait Simd: Copy {
     /// ones: codes wherever there are few rows, bf16 where these are two or more.
     const UNPACKS_SLOWLY: bool = false;
 
+    /// The same of this processor, where it is not so on all that have the set. (The constant stays beside it: where AVX-VNNI
+    /// asked a method instead, LLVM moved sums to the stack.)
+    #[inline(always)]
+    fn unpacks_slowly(self) -> bool {
+        false
+    }
     /// Whether this processor foresees by itself what few rows read: asking for memory is in its way then.
     #[inline(always)]
     fn foresees(self) -> bool {
-        false
-    }
-    /// [`Simd::UNPACKS_SLOWLY`] where it is so on this processor, and not on all that have the set. (Not for all sets: where AVX-VNNI
-    /// asked a method instead of the constant, LLVM moved sums to the stack.)
-    #[inline(always)]
-    fn unpacks_slowly(self) -> bool {
         false
     }
     /// Panels that one row reads side by side on this processor: two are enough for a Zen 4, which foresees.

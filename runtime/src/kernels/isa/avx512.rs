@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::vendor::{is_amd, is_wide_amd};
+use super::vendor::{is_amd, is_zen5};
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
@@ -13,8 +13,8 @@ use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry, unrolled}
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Avx512<const VNNI: bool, const BYTES: bool> {
     is_amd: bool,
-    /// Whether AMD made it, and its units are 512 bits wide.
-    is_wide_amd: bool,
+    /// See [`is_zen5`].
+    is_zen5: bool,
 }
 
 /// AVX-512 without VNNI.
@@ -33,7 +33,7 @@ impl Avx512Plain {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        has_all.then(|| Avx512 { is_amd: is_amd(), is_wide_amd: is_wide_amd() })
+        has_all.then(|| Avx512 { is_amd: is_amd(), is_zen5: is_zen5() })
     }
 
     /// Whether AVX512-BF16, where there is any, multiplies more than f32 does.
@@ -44,13 +44,13 @@ impl Avx512Plain {
 
 impl Avx512Vnni {
     pub(in crate::kernels) fn detect() -> Option<Self> {
-        let Avx512 { is_amd, is_wide_amd } = Avx512Plain::detect()?;
-        is_x86_feature_detected!("avx512vnni").then_some(Avx512 { is_amd, is_wide_amd })
+        let Avx512 { is_amd, is_zen5 } = Avx512Plain::detect()?;
+        is_x86_feature_detected!("avx512vnni").then_some(Avx512 { is_amd, is_zen5 })
     }
 
     /// The same without VNNI.
     pub(in crate::kernels) fn plain(self) -> Avx512Plain {
-        Avx512 { is_amd: self.is_amd, is_wide_amd: self.is_wide_amd }
+        Avx512 { is_amd: self.is_amd, is_zen5: self.is_zen5 }
     }
 
     /// Four inputs' values for each of 16 outputs, signed bytes, and four others, as bf16 in pairs of one of each.
@@ -142,7 +142,7 @@ impl Avx512Vnni {
 impl<const VNNI: bool, const BYTES: bool> Avx512<VNNI, BYTES> {
     /// The same as if another maker had made the processor.
     pub(in crate::kernels) fn of_other_vendor(self) -> Self {
-        Avx512 { is_amd: !self.is_amd, is_wide_amd: !self.is_amd && self.is_wide_amd }
+        Avx512 { is_amd: !self.is_amd, is_zen5: false }
     }
 }
 
@@ -169,7 +169,7 @@ impl<const VNNI: bool, const BYTES: bool> Simd for Avx512<VNNI, BYTES> {
     /// On a Zen 5, which multiplies twice as much as a Zen 4 while it waits for memory as long.
     #[inline(always)]
     fn unpacks_slowly(self) -> bool {
-        self.is_wide_amd
+        self.is_zen5
     }
 
     #[inline(always)]
@@ -384,7 +384,7 @@ impl Integers for Avx512Vnni {
     #[inline(always)]
     fn many_rows(self, rows: usize, bits: ActivationBits) -> Option<Avx512<true, false>> {
         let gains = !self.is_amd && rows >= FEWEST_ROWS_OF_I16 && bits == ActivationBits::Twelve;
-        gains.then_some(Avx512 { is_amd: self.is_amd, is_wide_amd: self.is_wide_amd })
+        gains.then_some(Avx512 { is_amd: self.is_amd, is_zen5: self.is_zen5 })
     }
 
     #[inline(always)]

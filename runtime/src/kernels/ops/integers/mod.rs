@@ -15,8 +15,8 @@ use crate::kernels::tiles::{QuantizedTile, TILE_ROWS, Tile};
 /// in the first-level cache.
 const DEPTH: usize = 8;
 
-/// Fewest rows for which it pays to fetch the codes of the next blocks meanwhile. (Measured on Zen 5: with 256 rows prompts are
-/// faster, with 16 to 64 slower.)
+/// Fewest rows of 8-bit activations for which it pays to fetch the codes of the next blocks meanwhile. (Measured on Zen 5: with
+/// 256 rows prompts are faster. Those of 12 bits gain nothing, and lose with 16 to 64 rows.)
 const FEWEST_ROWS_TO_FETCH: usize = 128;
 
 /// Calls a method with the type of a dtype's codes.
@@ -552,13 +552,14 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         unrolled!(p < P of 2 => { panels[p] = self.w.panel(panel + p) });
         let mut next = [[].as_slice(); P];
         // Where registers are scarcer, nobody has measured it.
-        if S::KEEPS_SUMS && self.rows >= FEWEST_ROWS_TO_FETCH {
+        let fetches = S::KEEPS_SUMS && H == 1;
+        if fetches && self.rows >= FEWEST_ROWS_TO_FETCH {
             unrolled!(p < P of 2 => { next[p] = self.codes_after(panel + p, start, P) });
         }
         let mut first = 0;
         while first < self.rows {
             let rows = tile_rows(self.rows - first, R);
-            if S::KEEPS_SUMS {
+            if fetches {
                 unrolled!(p < P of 2 => {
                     let share = |row: usize| next[p].len() * row / self.rows;
                     let codes = &next[p][share(first)..share(first + rows)];
