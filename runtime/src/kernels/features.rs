@@ -1,7 +1,7 @@
 //! Features of activations over some tokens, rounded for exact products with one another: what sums of `x transpose(x)`
 //! consist of.
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, zeroed_vec};
 
 use super::quantized::{ActivationBits, ActivationBlock, Group, Quantized};
 use super::{ByteTile, Kernels, LANES, MatmulQuantized, MatmulTiles, RoundFeatures};
@@ -43,8 +43,8 @@ impl Kernels {
         let layout =
             QuantizedPanels::new(Dtype::Q8, tokens).expect("tokens that are in memory have a layout");
         let features = activations.len() / tokens;
-        let mut panels = vec![Line::zeroed(); layout.panel_len / size_of::<Line>() * (features / LANES)];
-        let mut rows = vec![ActivationBlock::zeroed(); layout.blocks * features];
+        let mut panels: Vec<Line> = zeroed_vec(layout.panel_len / size_of::<Line>() * (features / LANES));
+        let mut rows: Vec<ActivationBlock> = zeroed_vec(layout.blocks * features);
         self.run(RoundFeatures {
             activations,
             tokens,
@@ -90,7 +90,7 @@ impl Kernels {
 /// The same rows in tiles, `[rows/16][blocks]`.
 fn tiles(blocks: &[ActivationBlock], rows: usize) -> Vec<ByteTile> {
     let of_row = blocks.len() / rows;
-    let mut tiles = vec![ByteTile::zeroed(); blocks.len() / LANES];
+    let mut tiles: Vec<ByteTile> = zeroed_vec(blocks.len() / LANES);
     for (block, blocks) in blocks.chunks_exact(rows).enumerate() {
         for (row, x) in blocks.iter().enumerate() {
             tiles[row / LANES * of_row + block].set_block(row % LANES, x);

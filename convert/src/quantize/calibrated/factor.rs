@@ -5,8 +5,8 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use rayon::prelude::*;
-use smolrun::Kernels;
 use smolrun::format::PANEL;
+use smolrun::{Kernels, PlainOp};
 
 use super::super::lanes::{Lanes, lanes};
 use super::strips::Strips;
@@ -43,7 +43,7 @@ impl Factor {
             let first = earlier.len();
             for last in (0..now.len()).rev() {
                 let (others, strip) = now.split_at_mut(last);
-                finish(&mut strip[0], &diagonal[(first + last) * PANEL..])?;
+                finish(kernels, &mut strip[0], &diagonal[(first + last) * PANEL..])?;
                 others.iter_mut().for_each(|other| take_out(kernels, other, &strip[0]));
             }
             let now = &*now;
@@ -62,7 +62,7 @@ impl Factor {
 }
 
 /// Makes columns of the factor of a strip, of which all later columns' products were taken out.
-fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
+fn finish(kernels: Kernels, strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
     let (above, own) = strip.split_at_mut(strip.len() - PANEL);
     for column in (0..PANEL).rev() {
         let pivot = match diagonal[column] {
@@ -81,20 +81,36 @@ fn finish(strip: &mut [Lanes], diagonal: &[f32]) -> Option<()> {
             }
         }
     }
-    // Column by column, what each row's last number leaves of those before it.
     let columns: [Lanes; PANEL] =
         std::array::from_fn(|column| lanes(|row| if row < column { own[row][column] } else { 0.0 }));
     let pivots = lanes(|column| own[column][column]);
-    for row in above {
-        for column in (0..PANEL).rev() {
-            let number = row[column] / pivots[column];
-            for lane in 0..PANEL {
-                row[lane] -= number * columns[column][lane];
+    kernels.compute(FinishRows { above, columns: &columns, pivots: &pivots });
+    Some(())
+}
+
+/// Makes those rows of a strip that are above its diagonal those of the factor: column by column, what each row's last number
+/// leaves of those before it.
+struct FinishRows<'a> {
+    above: &'a mut [Lanes],
+    /// The strip's finished columns above the diagonal, 0 elsewhere.
+    columns: &'a [Lanes; PANEL],
+    /// What is on it.
+    pivots: &'a Lanes,
+}
+
+impl PlainOp for FinishRows<'_> {
+    #[inline(always)]
+    fn compute(self) {
+        let FinishRows { above, columns, pivots } = self;
+        for row in above {
+            let mut numbers = *row;
+            for column in (0..PANEL).rev() {
+                let number = numbers[column] / pivots[column];
+                numbers = lanes(|lane| numbers[lane] - number * columns[column][lane]);
+                row[column] = number;
             }
-            row[column] = number;
         }
     }
-    Some(())
 }
 
 /// Takes the products of a later, finished strip out of `strip`.

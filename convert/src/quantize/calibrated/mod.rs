@@ -15,6 +15,7 @@ mod scales;
 mod state;
 mod strips;
 
+use bytemuck::zeroed_vec;
 use smolrun::Kernels;
 use smolrun::format::{PANEL, QuantizedPanels};
 
@@ -79,7 +80,7 @@ impl Calibrated {
         let panel_rows = || numbers.chunks(PANEL * columns);
         let mut states: Vec<State> =
             panel_rows().map(|rows| State::new(codes, curvature, rows, *columns)).collect();
-        let mut work = vec![Lanes::ZERO; states.len() * curvature.places()];
+        let mut work: Vec<Lanes> = zeroed_vec(states.len() * curvature.places());
         let (states, work) = (states.as_mut_slice(), work.as_mut_slice());
         gptq::quantize(codes, curvature, kernels, states, work);
         descent::gradient(curvature, states, work);

@@ -1,5 +1,6 @@
 //! A panel on its way, its columns in the order of work.
 
+use bytemuck::zeroed_vec;
 use half::bf16;
 use smolrun::format::{BLOCK, PANEL};
 
@@ -34,9 +35,9 @@ impl State {
         let mut state = State {
             exponents: [None; PANEL],
             unit: Lanes([1.0; PANEL]),
-            numbers: vec![Lanes::ZERO; places],
+            numbers: zeroed_vec(places),
             scales: vec![Lanes([1.0; PANEL]); places / BLOCK],
-            values: vec![[Lanes::ZERO; BLOCK]; places / BLOCK],
+            values: zeroed_vec(places / BLOCK),
         };
         for (lane, row) in rows.chunks_exact(columns).enumerate() {
             state.put(lane, codes, curvature, row);

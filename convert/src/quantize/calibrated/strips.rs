@@ -1,6 +1,6 @@
 //! Symmetric matrices as the runtime's kernels multiply them.
 
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{cast_slice, cast_slice_mut, zeroed_vec};
 use rayon::prelude::*;
 use smolrun::Kernels;
 use smolrun::format::{BLOCK, PANEL};
@@ -21,7 +21,7 @@ impl Strips {
     pub(super) fn new(kernels: Kernels, size: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Strips {
         /// Strips that are filled together, a few rows at a time: what `at` reads for one is in the cache for the next.
         const TOGETHER: usize = 8;
-        let mut numbers = vec![Lanes::ZERO; size / PANEL * size];
+        let mut numbers: Vec<Lanes> = zeroed_vec(size / PANEL * size);
         numbers.par_chunks_mut(TOGETHER * size).enumerate().for_each(|(run, strips)| {
             for rows in (0..size).step_by(BLOCK) {
                 for (strip, lines) in (run * TOGETHER..).zip(strips.chunks_exact_mut(size)) {

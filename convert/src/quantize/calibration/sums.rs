@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{cast_slice, cast_slice_mut, zeroed_vec};
 use rayon::prelude::*;
 use smolrun::format::PANEL;
 use smolrun::{Features, Kernels, PlainOp};
@@ -43,7 +43,7 @@ impl Sums {
         let chunks = panels.div_ceil(PANELS);
         let panels_of = |chunk: usize| PANELS.min(panels - chunk * PANELS);
         let tile = |own, other| {
-            let sums = vec![Lanes::ZERO; panels_of(own) * panels_of(other) * PANEL];
+            let sums = zeroed_vec(panels_of(own) * panels_of(other) * PANEL);
             Tile { own, other, sums }
         };
         let tiles = (0..chunks).flat_map(|own| (own..chunks).map(move |other| tile(own, other))).collect();
