@@ -126,6 +126,12 @@ pub(crate) trait Simd: Copy {
     fn streams(self) -> usize {
         if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
     }
+    /// Whether a few rows read one panel after the other on this processor, not two side by side: their sums wait for one
+    /// another then, but a long run of memory is foreseen better than two short ones.
+    #[inline(always)]
+    fn reads_panels_in_turn(self) -> bool {
+        false
+    }
     /// Register tiles of rows from which on it takes longer to multiply weights, so many inputs at each place, than to wait for
     /// them: then the next ones are fetched meanwhile. With fewer tiles, that is in the way of what is waited for.
     #[inline(always)]

@@ -172,6 +172,12 @@ impl<const VNNI: bool, const BYTES: bool> Simd for Avx512<VNNI, BYTES> {
         self.is_zen5
     }
 
+    /// On a Zen 5: from memory, one thread reads weights for 2 to 8 rows 1.02 to 1.5 times as fast.
+    #[inline(always)]
+    fn reads_panels_in_turn(self) -> bool {
+        self.is_zen5
+    }
+
     #[inline(always)]
     fn zero(self) -> __m512 {
         // SAFETY: see above.

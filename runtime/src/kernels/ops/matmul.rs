@@ -8,6 +8,9 @@ use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, un
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
+/// Most rows for which a panel is read after the other, where that is better at all: more multiply as long as they wait.
+const MOST_ROWS_IN_TURN: usize = 8;
+
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
     /// `[panels][inputs / INPUTS][16]`
@@ -110,6 +113,9 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
+        } else if self.simd.reads_panels_in_turn() && self.rows <= MOST_ROWS_IN_TURN && self.to_next.is_none()
+        {
+            self.few_rows::<E, R, 1>(w, y);
         } else {
             self.few_rows::<E, R, P>(w, y);
         }
