@@ -85,6 +85,8 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
     let temp = TempDir::new();
     let blob = tales_with_template(&temp, TEMPLATE);
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A fox?"}]);
+    let parts = json!([{"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "A fox?"}]}]);
     // In an order of its own, which is kept.
     let tools = r#"[{"type": "function", "function": {"name": "now", "parameters": {"b": 1, "a": 2}}}]"#;
     // The first two are as in OpenAI's documentation of its batches, with another model's name.
@@ -101,9 +103,9 @@ fn each_line_gets_what_a_session_of_its_own_gives() {
         json!({"prompt": [5, 6, 700], "max_tokens": 4, "ignore_eos": true, "top_k": 40, "temperature": 1}).to_string(),
         json!({"custom_id": "e", "prompt": "A fox", "max_tokens": 3, "stop": "x", "logprobs": true,
             "top_logprobs": 1, "priority": 5, "response_format": {"type": "text"}}).to_string(),
-        // A model that may not call its tools.
+        // A client that writes parts, and a model that may not call its tools.
         format!(
-            r#"{{"custom_id": "f", "messages": {messages}, "tools": {tools}, "tool_choice": "none", "max_tokens": 5}}"#
+            r#"{{"custom_id": "f", "messages": {parts}, "tools": {tools}, "tool_choice": "none", "max_tokens": 5}}"#
         ),
     ];
     let batch = Batch { temp, blob: blob.clone() };
