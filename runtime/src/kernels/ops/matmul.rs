@@ -8,7 +8,7 @@ use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, un
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
-/// Most rows for which a panel is read after the other, where that is better at all: more multiply as long as they wait.
+/// Most rows that read one panel after the other, where a few do: more rows multiply for as long as they wait.
 const MOST_ROWS_IN_TURN: usize = 8;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
