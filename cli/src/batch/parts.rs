@@ -1,5 +1,7 @@
 //! A message's `content` as a list of parts, as OpenAI's clients write it: `[{"type": "text", "text": "Hello"}]`.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use smolrun::chat::ChatOptions;
@@ -20,13 +22,13 @@ enum Part {
 
 /// The JSON of `messages` as a template reads it that `reads_parts` or not: one that does not gets what the parts of a text
 /// say, with a line break between two. The error is a list of parts that are not all texts.
-pub(super) fn readable(messages: &str, reads_parts: impl FnOnce() -> bool) -> Result<String, String> {
+pub(super) fn readable(messages: &str, reads_parts: impl FnOnce() -> bool) -> Result<Cow<'_, str>, String> {
     // What is no conversation at all is for `Message` to refuse.
     let said: Vec<Said<'_>> = serde_json::from_str(messages).unwrap_or_default();
     let lists = said.iter().filter_map(|said| said.content).map(RawValue::get);
     let lists: Vec<&str> = lists.filter(|content| content.starts_with('[')).collect();
     if lists.is_empty() || reads_parts() {
-        return Ok(messages.to_owned());
+        return Ok(messages.into());
     }
     let (mut readable, mut rest) = (String::new(), messages);
     for list in lists {
@@ -38,7 +40,7 @@ pub(super) fn readable(messages: &str, reads_parts: impl FnOnce() -> bool) -> Re
         readable += &serde_json::Value::from(texts.join("\n")).to_string();
         rest = &rest[start + list.len()..];
     }
-    Ok(readable + rest)
+    Ok((readable + rest).into())
 }
 
 /// Whether the model's template makes the same of a part as of its text.

@@ -126,8 +126,8 @@ pub(crate) trait Simd: Copy {
     fn streams(self) -> usize {
         if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
     }
-    /// Whether a few rows read one panel after the other on this processor, not two side by side: their sums wait for one
-    /// another then, but a long run of memory is foreseen better than two short ones.
+    /// Whether a few rows read one panel after the other on this processor, not two side by side: fewer sums are made at the same
+    /// time then, but a long run of memory is foreseen better than two short ones.
     #[inline(always)]
     fn reads_panels_in_turn(self) -> bool {
         false
