@@ -101,6 +101,12 @@ impl<'a> Quantized<'a> {
         self.lens.blocks
     }
 
+    /// Bytes from a panel to the next one.
+    #[inline(always)]
+    pub(crate) fn panel_len(self) -> usize {
+        self.lens.panel_len
+    }
+
     #[inline(always)]
     pub(crate) fn panel(self, index: usize) -> QuantizedPanel<'a> {
         let panel = &self.panels[index * self.lens.panel_len..][..self.lens.panel_len];

@@ -373,8 +373,10 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut sums = [[self.simd.zero()]; R];
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
-            if row == 0 && (R > 4 || self.tells_of_next::<C>()) {
-                self.read_ahead::<C, 1>(&panels, block);
+            match row {
+                0 if R > 4 || self.tells_of_next::<C>() => self.read_ahead::<C, 1>(&panels, block),
+                1.. if row + R == self.rows => self.fetch_of_next_panel::<C>(&panels[0], block),
+                _ => {}
             }
             self.block::<C, R, 1>(&panels, block, x, &mut sums);
         }
@@ -395,6 +397,17 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             let codes = &panels[w].codes[block * C::BITS..][..C::BITS];
             codes.iter().for_each(|group| self.simd.read_ahead(group));
         });
+    }
+
+    /// Starts to fetch the codes that lie where a block's do, in the panel after this one. A panel's last rows find its codes in
+    /// a cache, so that memory is idle meanwhile, and would be waited for by the next panel's first rows.
+    #[inline(always)]
+    fn fetch_of_next_panel<C: Codes>(&self, panel: &QuantizedPanel<'_>, block: usize) {
+        let codes = &panel.codes[block * C::BITS..][..C::BITS];
+        let to_next = self.w.panel_len();
+        for group in codes {
+            prefetch(std::ptr::from_ref(group).wrapping_byte_add(to_next), Cache::Second);
+        }
     }
 
     /// The sums of blocks times the scales of a panel's rows.
