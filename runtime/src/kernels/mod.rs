@@ -137,20 +137,21 @@ impl Kernels {
         sets.into_iter().flatten().map(Kernels).collect()
     }
 
-    /// The same set as it is on processors of the other maker, where that makes a difference.
+    /// The same set as it is on each of the processors that it is set for.
     #[cfg(test)]
-    fn of_other_vendor(self) -> Option<Kernels> {
-        match self.0 {
+    fn of_all_processors(self) -> Vec<Kernels> {
+        let sets = match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2(set) => Some(Kernels(Set::Avx2(set.of_other_vendor()))),
+            Set::Avx2(set) => set.of_all_processors().map(Set::Avx2).into(),
             #[cfg(target_arch = "x86_64")]
-            Set::AvxVnni(set) => Some(Kernels(Set::AvxVnni(set.of_other_vendor()))),
+            Set::AvxVnni(set) => set.of_all_processors().map(Set::AvxVnni).into(),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(set) => Some(Kernels(Set::Avx512(set.of_other_vendor()))),
+            Set::Avx512(set) => set.of_all_processors().map(Set::Avx512).into(),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Vnni(set) => Some(Kernels(Set::Avx512Vnni(set.of_other_vendor()))),
-            _ => None,
-        }
+            Set::Avx512Vnni(set) => set.of_all_processors().map(Set::Avx512Vnni).into(),
+            set => vec![set],
+        };
+        sets.into_iter().map(Kernels).collect()
     }
 
     /// The fastest set that this processor has.

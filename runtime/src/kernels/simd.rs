@@ -85,6 +85,10 @@ pub(super) fn prefetch<T>(address: *const T, cache: Cache) {
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub T);
 
+/// Fewest rows that ask for what comes next whatever it is, where a processor [outruns memory](Simd::outruns_memory): fewer ask
+/// for codes, and two for bf16.
+pub(super) const FEWEST_ROWS_TO_ASK: usize = 4;
+
 /// What [`Simd::tiles_to_fetch`] is where nothing is foreseen.
 pub(super) const FEWEST_TILES: usize = 5;
 
@@ -110,10 +114,12 @@ pub(crate) trait Simd: Copy {
     /// ones: codes wherever there are few rows, bf16 where these are two or more.
     const UNPACKS_SLOWLY: bool = false;
 
-    /// The same of this processor, where it is not so on all that have the set. (The constant stays beside it: where AVX-VNNI
-    /// asked a method instead, LLVM moved sums to the stack.)
+    /// Whether this processor multiplies so fast that a few rows wait for memory although it foresees. Then the same holds;
+    /// [`FEWEST_ROWS_TO_ASK`] or more ask for what comes next whatever it is; all ask further ahead; and a few rows of floats read
+    /// one panel after the other, not two side by side, as one long run of memory is foreseen better than two short ones. (The
+    /// constant stays beside it: where AVX-VNNI asked a method instead, LLVM moved sums to the stack.)
     #[inline(always)]
-    fn unpacks_slowly(self) -> bool {
+    fn outruns_memory(self) -> bool {
         false
     }
     /// Whether this processor foresees by itself what few rows read: asking for memory is in its way then.
@@ -126,23 +132,22 @@ pub(crate) trait Simd: Copy {
     fn streams(self) -> usize {
         if self.foresees() { Self::STREAMS.min(2) } else { Self::STREAMS }
     }
-    /// Whether a few rows read one panel after the other on this processor, not two side by side: fewer sums are made at the same
-    /// time then, but a long run of memory is foreseen better than two short ones.
-    #[inline(always)]
-    fn reads_panels_in_turn(self) -> bool {
-        false
-    }
     /// Register tiles of rows from which on it takes longer to multiply weights, so many inputs at each place, than to wait for
     /// them: then the next ones are fetched meanwhile. With fewer tiles, that is in the way of what is waited for.
     #[inline(always)]
     fn tiles_to_fetch(self, _inputs: usize) -> usize {
         if self.foresees() { usize::MAX } else { FEWEST_TILES }
     }
-    /// Starts to fetch what lies [`Simd::READ_AHEAD`] bytes behind `from`.
+    /// [`Simd::READ_AHEAD`] of this processor.
+    #[inline(always)]
+    fn bytes_ahead(self) -> usize {
+        if self.outruns_memory() { 4 * Self::READ_AHEAD } else { Self::READ_AHEAD }
+    }
+    /// Starts to fetch what lies [`Simd::bytes_ahead`] behind `from`.
     #[inline(always)]
     fn read_ahead<T>(self, from: &T) {
         if Self::READ_AHEAD > 0 {
-            prefetch(std::ptr::from_ref(from).wrapping_byte_add(Self::READ_AHEAD), Cache::First);
+            prefetch(std::ptr::from_ref(from).wrapping_byte_add(self.bytes_ahead()), Cache::First);
         }
     }
     fn zero(self) -> Self::Lanes;

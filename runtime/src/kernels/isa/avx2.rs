@@ -38,9 +38,9 @@ impl Avx2<true> {
 
 #[cfg(test)]
 impl<const VNNI: bool> Avx2<VNNI> {
-    /// The same as if another maker had made the processor.
-    pub(in crate::kernels) fn of_other_vendor(self) -> Self {
-        Avx2 { is_amd: !self.is_amd }
+    /// The same as if it were a processor of each maker.
+    pub(in crate::kernels) fn of_all_processors(self) -> [Self; 2] {
+        [false, true].map(|is_amd| Avx2 { is_amd })
     }
 }
 

@@ -3,13 +3,13 @@
 
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{Cache, Integers, Op, RegisterTile, Simd, prefetch, unrolled};
+use crate::kernels::simd::{Cache, FEWEST_ROWS_TO_ASK, Integers, Op, RegisterTile, Simd, prefetch, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
-/// Most rows that read one panel after the other, where a few do: more rows multiply for as long as they wait.
-const MOST_ROWS_IN_TURN: usize = 8;
+/// Most rows that read one panel after the other, where a few do: all that one register tile holds.
+const MOST_ROWS_IN_TURN: usize = 12;
 
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
@@ -49,8 +49,10 @@ impl<E: Element> Op for Matmul<'_, E> {
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
             // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
-            // multiplies. (Weights of f32 take longer to read than that wait.)
-            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 => product.few_rows::<E, 24, 1>(w, y),
+            // multiplies. (Elsewhere, weights of f32 take longer to read than that wait.)
+            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 || simd.outruns_memory() => {
+                product.few_rows::<E, 24, 1>(w, y)
+            }
             (_, RegisterTile::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
             (_, RegisterTile::Rows6) => product.rows::<E, 6, 1>(w, y),
             (_, RegisterTile::Rows2) => product.rows::<E, 2, 1>(w, y),
@@ -113,8 +115,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
-        } else if self.simd.reads_panels_in_turn() && self.rows <= MOST_ROWS_IN_TURN && self.to_next.is_none()
-        {
+        } else if self.simd.outruns_memory() && self.rows <= MOST_ROWS_IN_TURN && self.to_next.is_none() {
             self.few_rows::<E, R, 1>(w, y);
         } else {
             self.few_rows::<E, R, P>(w, y);
@@ -246,7 +247,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
         // Weights that are used once are waited for.
         let is_told = self.tells_of_next::<E, R>();
-        let ahead = self.to_next.or(if is_told { Some(S::READ_AHEAD.cast_signed()) } else { None });
+        let ahead = self.to_next.or(if is_told { Some(simd.bytes_ahead().cast_signed()) } else { None });
         let ahead = if rows == R { ahead } else { None };
         let x = &self.x[first..];
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
@@ -273,8 +274,9 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// Whether this processor has to be told of the weights that `R` rows read next.
     #[inline(always)]
     fn tells_of_next<E: Element, const R: usize>(&self) -> bool {
-        !self.simd.foresees()
-            || ((S::UNPACKS_SLOWLY || self.simd.unpacks_slowly()) && E::INPUTS == 2 && R > 1)
+        let outruns_memory = self.simd.outruns_memory();
+        let unpacks = E::INPUTS == 2 && R > 1 && (S::UNPACKS_SLOWLY || outruns_memory);
+        !self.simd.foresees() || unpacks || (outruns_memory && R >= FEWEST_ROWS_TO_ASK)
     }
 
     /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.

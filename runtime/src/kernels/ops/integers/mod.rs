@@ -8,7 +8,7 @@ use crate::kernels::LANES;
 use crate::kernels::quantized::{
     ActivationBits, ActivationBlock, Encoding, GROUPS, Group, OFFSET, Quantized, QuantizedPanel,
 };
-use crate::kernels::simd::{Aligned, Bytes, Cache, Integers, Op, prefetch, unrolled};
+use crate::kernels::simd::{Aligned, Bytes, Cache, FEWEST_ROWS_TO_ASK, Integers, Op, prefetch, unrolled};
 use crate::kernels::tiles::{QuantizedTile, TILE_ROWS, Tile};
 
 /// Blocks whose values are taken apart at a time to be read again and again for all rows: at most 8 KiB a panel, which stay
@@ -287,7 +287,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     #[inline(always)]
     fn few_rows<C: Codes, const R: usize>(&self, y: &mut [[f32; LANES]]) {
         // For a processor that foresees and is told as well, two streams are faster than four.
-        let most = if self.simd.foresees() && self.tells_of_next::<C>() { 2 } else { S::PANELS };
+        let most = if self.simd.foresees() && self.tells_of_next::<C, R>() { 2 } else { S::PANELS };
         let done = match self.simd.streams().min(most) {
             4 if S::PANELS >= 4 => self.streams::<C, R, 2, 2>(0, y),
             2 if S::PANELS >= 2 => self.streams::<C, R, 1, 2>(0, y),
@@ -311,7 +311,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
             let mut sums = [[[simd.zero(); W]; R]; P];
             for (block, x) in self.x.as_chunks::<R>().0.iter().enumerate() {
                 unrolled!(p < P of 2 => {
-                    if self.tells_of_next::<C>() {
+                    if self.tells_of_next::<C, R>() {
                         self.read_ahead::<C, W>(&panels[p], block);
                     }
                     self.block::<C, R, W>(&panels[p], block, x, &mut sums[p]);
@@ -374,7 +374,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         for block in 0..self.w.blocks() {
             let Some(x) = self.x[block * self.rows + row..].first_chunk() else { return };
             match row {
-                0 if R > 4 || self.tells_of_next::<C>() => self.read_ahead::<C, 1>(&panels, block),
+                0 if self.tells_of_next::<C, R>() => self.read_ahead::<C, 1>(&panels, block),
                 1.. if row + R == self.rows => self.fetch_of_next_panel::<C>(&panels[0], block),
                 _ => {}
             }
@@ -383,10 +383,12 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         unrolled!(r < R of 8 => { self.store(&panels[0], sums[r][0], &mut y[row + r]) });
     }
 
-    /// Whether this processor has to be told of the codes that few rows read next.
+    /// Whether this processor has to be told of the codes that `R` rows read next.
     #[inline(always)]
-    fn tells_of_next<C: Codes>(&self) -> bool {
-        !self.simd.foresees() || ((S::UNPACKS_SLOWLY || self.simd.unpacks_slowly()) && !C::ARE_VALUES)
+    fn tells_of_next<C: Codes, const R: usize>(&self) -> bool {
+        let outruns_memory = self.simd.outruns_memory();
+        let unpacks = !C::ARE_VALUES && (S::UNPACKS_SLOWLY || outruns_memory);
+        !self.simd.foresees() || unpacks || R > 4 || (outruns_memory && R >= FEWEST_ROWS_TO_ASK)
     }
 
     /// Asks for codes that come after those of a block: a panel's first rows wait for them rather than for units that
