@@ -59,7 +59,7 @@ impl Source {
 /// threads: how many to compute with; None for as many as the process may use. The results do not depend on it
 /// kv: how keys and values are kept: "f32", "f16" or "q8"; None for f16 where matrices are quantized, else f32
 /// overflow: at the end of the context "stop", or "slide" over it
-/// fast: whether prompts may be rounded for speed, on processors that have a unit for it: not bit-exact
+/// fast: whether prompts may be rounded for speed, on processors that have a unit for it: not bit-exact (batch never rounds)
 /// mmap: whether to map the blob, not read it. A mapped file must not be changed in place
 /// verify: whether to check every byte of the blob first
 /// progress: called as progress(step, done, total) while a model is fetched and converted, some 20 times a second
