@@ -56,7 +56,7 @@ fn unreadable(found: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// What a template that prints contents, or reads parts, or says nothing, gets of a message with this content.
+    /// What a template makes of a message with this content.
     fn rendered(template: &str, content: &str) -> std::result::Result<String, String> {
         let template = ChatTemplate::new(template).unwrap();
         let message = Message::from_json(&format!(r#"{{"role": "user", "content": {content}}}"#)).unwrap();
@@ -67,7 +67,8 @@ mod tests {
     }
 
     const PRINTS: &str = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
-    const READS: &str = "{% for m in messages %}<{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}>{% endfor %}";
+    const READS: &str = "{% for m in messages %}<{% if m.content is string %}{{ m.content }}{% else %}\
+                         {% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}>{% endfor %}";
 
     #[test]
     fn parts_that_a_template_does_not_read_become_a_text() {

@@ -8,9 +8,6 @@ use crate::kernels::simd::{Cache, FEWEST_ROWS_TO_ASK, Integers, Op, RegisterTile
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
-/// Most rows that read one panel after the other, where a few do: all that one register tile holds.
-const MOST_ROWS_IN_TURN: usize = 12;
-
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
     /// `[panels][inputs / INPUTS][16]`
@@ -115,7 +112,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
-        } else if self.simd.outruns_memory() && self.rows <= MOST_ROWS_IN_TURN && self.to_next.is_none() {
+        } else if self.simd.outruns_memory() && self.to_next.is_none() {
             self.few_rows::<E, R, 1>(w, y);
         } else {
             self.few_rows::<E, R, P>(w, y);
