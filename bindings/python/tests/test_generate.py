@@ -53,7 +53,6 @@ def test_messages_are_rendered(chat: smolrun.Model) -> None:
     messages = [{"role": "child", "content": "Tell me of a king."}]
     text = "child: Tell me of a king.\nteller: "
     assert chat.render_chat(messages) == text
-    assert chat.render_chat([{"role": "child", "content": [{"type": "text", "text": "Tell me of a king."}]}]) == text
     assert chat.render_chat(messages, add_generation_prompt=False) == "child: Tell me of a king.\n"
     greedy = chat.generate(messages, max_tokens=20, temperature=0)
     assert greedy.ids == chat.generate(text, max_tokens=20).ids and greedy.seed is None

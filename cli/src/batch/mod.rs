@@ -2,6 +2,7 @@
 
 mod input;
 mod job;
+mod parts;
 mod record;
 mod request;
 mod results;

@@ -136,18 +136,6 @@ impl Message {
         self.fields.iter().any(|(other, _)| other == name)
     }
 
-    /// Its content, if that is a list of parts.
-    pub(super) fn parts(&self) -> Option<&Json> {
-        let content = self.fields.iter().find(|(name, _)| name == "content");
-        content.map(|(_, parts)| parts).filter(|parts| parts.as_str().starts_with('['))
-    }
-
-    /// This message with another content.
-    pub(super) fn with_content(mut self, content: String) -> Message {
-        self.fields.retain(|(name, _)| name != "content");
-        Message { content, ..self }
-    }
-
     /// What its JSON has.
     fn entries(&self) -> Result<Vec<(Value, Value)>, String> {
         let mut entries = vec![("role".into(), Value::from(&*self.role))];

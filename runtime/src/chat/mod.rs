@@ -12,7 +12,6 @@ mod guard;
 mod jinja;
 mod json;
 mod message;
-mod parts;
 mod template;
 
 use std::collections::BTreeSet;
@@ -172,16 +171,15 @@ impl<'a> Chat<'a> {
     }
 
     fn render_guarded(&self, messages: &[Message], options: &ChatOptions) -> Result<(String, char)> {
-        let mut all = self.token_variables()?;
-        all.extend_from_slice(&options.variables);
-        let told = ChatOptions { variables: all, ..options.clone() };
-        let template = ChatTemplate::new(self.template)?;
-        let messages = &*parts::readable(messages, &template, &told)?;
         let special = self.tokenizer.special_tokens()?;
         let controls: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
         let texts = || messages.iter().flat_map(Message::texts).chain(options.data());
         let guard = find_guard(self.template, texts)?;
         let guardian = Guard::new(&controls, guard);
+        let mut all = self.token_variables()?;
+        all.extend_from_slice(&options.variables);
+        let told = ChatOptions { variables: all, ..options.clone() };
+        let template = ChatTemplate::new(self.template)?;
         let render = |guarding| {
             let guarded = |text: &str| guardian.text(text, guarding);
             let messages = messages.iter().map(|said| said.map(&guarded)).collect::<Result<Vec<_>>>()?;

@@ -73,9 +73,7 @@ impl Model {
 impl Model {
     /// Renders the blob's chat template over `messages`, followed by what begins the assistant's answer, and encodes it.
     ///
-    /// What a message says never becomes a control token. Where a content is a list of parts, such as
-    /// `[{"type": "text", "text": "Hello"}]`, a template that reads no parts gets their texts, with a line break between two; a
-    /// part that is no text is then [`Error::Argument`]. A blob without a template is [`Error::Template`].
+    /// What a message says never becomes a control token. A blob without a template is [`Error::Template`].
     pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>> {
         self.encode_chat_with(messages, &ChatOptions::default())
     }

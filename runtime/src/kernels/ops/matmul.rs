@@ -46,9 +46,11 @@ impl<E: Element> Op for Matmul<'_, E> {
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
             // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
-            // multiplies. (Elsewhere, weights of f32 take longer to read than that wait.)
-            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 || simd.outruns_memory() => {
-                product.few_rows::<E, 24, 1>(w, y)
+            // multiplies. (Elsewhere, weights of f32 take longer to read than that wait. Of them, no more rows are compiled: without
+            // optimization, all that is unrolled takes places on the stack, of which a thread has 2 MiB.)
+            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 => product.few_rows::<E, 24, 1>(w, y),
+            (13..=16, RegisterTile::Rows12Panels2) if E::INPUTS == 1 && simd.outruns_memory() => {
+                product.few_rows::<E, 16, 1>(w, y)
             }
             (_, RegisterTile::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
             (_, RegisterTile::Rows6) => product.rows::<E, 6, 1>(w, y),
@@ -214,8 +216,11 @@ impl<S: Simd> FloatProduct<'_, S> {
             };
         }
         // Only sizes that the tile can have are compiled.
+        if R > 16 {
+            exactly!(17 18 19 20 21 22 23 24);
+        }
         if R > 12 {
-            exactly!(13 14 15 16 17 18 19 20 21 22 23 24);
+            exactly!(13 14 15 16);
         }
         if R > 6 {
             exactly!(7 8 9 10 11 12);
