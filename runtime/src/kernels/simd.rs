@@ -138,7 +138,7 @@ pub(crate) trait Simd: Copy {
     fn tiles_to_fetch(self, _inputs: usize) -> usize {
         if self.foresees() { usize::MAX } else { FEWEST_TILES }
     }
-    /// [`Simd::READ_AHEAD`] of this processor.
+    /// [`Simd::READ_AHEAD`] of this processor: one that outruns memory reads so many bytes before the next ones have come.
     #[inline(always)]
     fn bytes_ahead(self) -> usize {
         if self.outruns_memory() { 4 * Self::READ_AHEAD } else { Self::READ_AHEAD }

@@ -46,8 +46,8 @@ impl<E: Element> Op for Matmul<'_, E> {
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
             // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
-            // multiplies. (Elsewhere, weights of f32 take longer to read than that wait. Of them, no more rows are compiled: without
-            // optimization, all that is unrolled takes places on the stack, of which a thread has 2 MiB.)
+            // multiplies. (Weights of f32 take longer to read than that wait, unless a processor outruns memory. No more rows of them
+            // are compiled: unoptimized code keeps all that is unrolled on the stack, of which a thread has 2 MiB.)
             (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 => product.few_rows::<E, 24, 1>(w, y),
             (13..=16, RegisterTile::Rows12Panels2) if E::INPUTS == 1 && simd.outruns_memory() => {
                 product.few_rows::<E, 16, 1>(w, y)

@@ -402,7 +402,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     }
 
     /// Starts to fetch the codes that lie where a block's do, in the panel after this one. A panel's last rows find its codes in
-    /// a cache, so that memory is idle meanwhile, and would be waited for by the next panel's first rows.
+    /// a cache, so memory is idle meanwhile. The next panel's first rows would wait for it.
     #[inline(always)]
     fn fetch_of_next_panel<C: Codes>(&self, panel: &QuantizedPanel<'_>, block: usize) {
         let codes = &panel.codes[block * C::BITS..][..C::BITS];
