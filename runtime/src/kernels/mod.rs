@@ -52,6 +52,7 @@ pub(crate) use self::ops::{
 use self::ops::{Matmul, MultiplyAdds, Read, Widen};
 pub(crate) use self::panels::{Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
+pub(crate) use self::simd::fetch;
 use self::simd::{Op, RunOn};
 pub use self::simd::{PlainOp, one_by_one};
 pub(crate) use self::tiles::{

@@ -81,6 +81,12 @@ pub(super) fn prefetch<T>(address: *const T, cache: Cache) {
     let _ = (address, cache);
 }
 
+/// Starts to fetch all lines that hold some numbers.
+pub(crate) fn fetch<T>(numbers: &[T]) {
+    const LINE: usize = 64;
+    numbers.chunks(LINE / size_of::<T>()).for_each(|line| prefetch(line.as_ptr(), Cache::Second));
+}
+
 /// Numbers in memory that begin where a line of the caches does, so that no register is loaded from two lines.
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub T);

@@ -19,7 +19,7 @@ use crc32fast::Hasher;
 use crate::error::{Error, Result};
 use crate::exec::{ExecContext, Pool};
 use crate::format::Config;
-use crate::kernels::{Elements, F16, Kernels, LANES, Panels, PlainOp};
+use crate::kernels::{Elements, F16, Kernels, LANES, Panels, PlainOp, fetch};
 use crate::sequence::Overflow;
 use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
@@ -390,6 +390,27 @@ impl KvCache {
             let next = blocks.get(block + 1)?;
             Some(next.as_ptr().addr().wrapping_sub(blocks[block].as_ptr().addr()).cast_signed())
         })
+    }
+
+    /// Starts to fetch a head's keys and values at `positions`, as far as the first KV block of these reaches.
+    pub(crate) fn fetch(&self, layer: usize, head: usize, positions: Range<usize>) {
+        let (block, half, head_dim) = (positions.start / KV_BLOCK, self.half_head(), self.head_dim);
+        let first = block * KV_BLOCK;
+        let inside = positions.start - first..KV_BLOCK.min(positions.end - first);
+        let panels = inside.start / LANES..inside.end.div_ceil(LANES);
+        let start = self.layer(layer).start + 2 * head * half;
+        with!(&self.blocks, blocks => {
+            let (keys, values) = blocks[block][start..][..2 * half].split_at(half);
+            fetch(&keys[panels.start * LANES * head_dim..panels.end * LANES * head_dim]);
+            for values in values.chunks_exact(KV_BLOCK * LANES).take(head_dim / LANES) {
+                fetch(&values[inside.start * LANES..inside.end * LANES]);
+            }
+        });
+    }
+
+    /// Starts to fetch all that [`KvCache::store`] changes at `position` of a layer.
+    pub(crate) fn fetch_position(&self, layer: usize, position: usize) {
+        (0..self.num_key_value_heads).for_each(|head| self.fetch(layer, head, position..position + 1));
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {

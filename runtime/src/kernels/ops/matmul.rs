@@ -8,6 +8,9 @@ use crate::kernels::simd::{Cache, FEWEST_ROWS_TO_ASK, Integers, Op, RegisterTile
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
+/// Most inputs of a short panel. Keys and values have few: a head's features, or the positions of a KV block.
+const SHORT: usize = 256;
+
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
     /// `[panels][inputs / INPUTS][16]`
@@ -114,7 +117,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
-        } else if self.simd.outruns_memory() && self.to_next.is_none() {
+        } else if self.simd.outruns_memory() && self.to_next.is_none() && self.inputs > SHORT {
+            // Two panels side by side are two streams of memory, which are worth it where both are short.
             self.few_rows::<E, R, 1>(w, y);
         } else {
             self.few_rows::<E, R, P>(w, y);

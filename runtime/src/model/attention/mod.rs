@@ -117,9 +117,15 @@ impl Attention<'_, '_> {
         }
         let tasks = exec.tasks(keys_and_values.len() * STORE_WORK);
         exec.pool.split(batch, 1, tasks, |first, entries| {
-            for (index, entry) in (first..).zip(entries).filter(|(_, entry)| !is_long(entry)) {
-                let new = new(index, entry);
-                entry.sequence.cache.store(kernels, None, layer, new);
+            for i in 0..entries.len() {
+                if let Some(Rows { sequence, .. }) = entries.get(i + 1) {
+                    sequence.cache.fetch_position(layer, sequence.position());
+                }
+                let entry = &mut entries[i];
+                if !is_long(entry) {
+                    let new = new(first + i, entry);
+                    entry.sequence.cache.store(kernels, None, layer, new);
+                }
             }
         });
     }

@@ -117,11 +117,17 @@ impl Attention<'_, '_> {
         let (group, qkv, kernels, layer) =
             (self.config.heads_per_kv(), &*s.qkv, self.exec.kernels, self.layer);
         let (panels, batch, tiles) = (self.config.head_dim / LANES, &*self.batch, &self.tiles.tiles);
-        let pool = &mut self.exec.pool;
-        pool.split_at(&mut s.mixed, &self.tiles.ends, &mut s.workers, |index, mixed, worker| {
-            let (head, tile) = (index / tiles.len(), tiles[index % tiles.len()]);
+        let task = |index: usize| (index / tiles.len(), tiles[index % tiles.len()]);
+        let (pool, ends) = (&mut self.exec.pool, &self.tiles.ends);
+        pool.split_at(&mut s.mixed, ends, &mut s.workers, |index, mixed, worker| {
+            let (head, tile) = task(index);
             if tile.is_shared {
                 return;
+            }
+            if index + 1 < ends.len() {
+                // The processor cannot foresee where another sequence's keys and values are.
+                let (head, next) = task(index + 1);
+                batch[next.entry].sequence.cache.fetch(layer, head, next.seen(window));
             }
             let heads = Heads { kernels, cache: &batch[tile.entry].sequence.cache, layer, panels };
             let tile = HeadTile { tile, head, group };
@@ -134,7 +140,7 @@ impl Attention<'_, '_> {
     pub(super) fn gather(&mut self, s: &mut Scratch) {
         let (rows, group, tiles) = (self.rows, self.config.heads_per_kv(), &self.tiles.tiles);
         let (panels, mixed) = (self.config.head_dim / LANES, &*s.mixed);
-        let tasks = self.exec.tasks(s.attention.len());
+        let tasks = self.exec.element_tasks(s.attention.len());
         self.exec.pool.split(&mut s.attention, rows * LANES, tasks, |unit, run| {
             for (unit, panel) in (unit..).zip(run.chunks_exact_mut(rows * LANES)) {
                 let (head, feature) = (unit / panels, unit % panels);
