@@ -14,7 +14,7 @@ const TASKS_PER_THREAD: usize = 2;
 /// The same for steps of at least [`LARGE_WORK`] multiplications: many rows of a prompt.
 const TASKS_PER_THREAD_IF_LARGE: usize = 4;
 const LARGE_WORK: usize = 1 << 26;
-/// What norming, rounding, turning, copying or storing an activation takes, in multiplications of a product.
+/// What normalizing, rounding, turning, copying or storing an activation takes, in multiplications of a product.
 const ELEMENT_WORK: usize = 16;
 /// Multiplications below which a step is not worth handing out.
 const SERIAL_WORK: usize = 1 << 17;
