@@ -58,6 +58,9 @@ impl<S: Integers, O: Op> RunOn<S> for O {
     }
 }
 
+/// Bytes of a line of the caches.
+pub(super) const LINE: usize = 64;
+
 /// How near to a core memory is fetched.
 #[derive(Clone, Copy)]
 pub(super) enum Cache {
@@ -83,7 +86,6 @@ pub(super) fn prefetch<T>(address: *const T, cache: Cache) {
 
 /// Starts to fetch all lines that hold some numbers.
 pub(crate) fn fetch<T>(numbers: &[T]) {
-    const LINE: usize = 64;
     numbers.chunks(LINE / size_of::<T>()).for_each(|line| prefetch(line.as_ptr(), Cache::Second));
 }
 

@@ -3,7 +3,9 @@
 
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{Cache, FEWEST_ROWS_TO_ASK, Integers, Op, RegisterTile, Simd, prefetch, unrolled};
+use crate::kernels::simd::{
+    Cache, FEWEST_ROWS_TO_ASK, Integers, LINE, Op, RegisterTile, Simd, prefetch, unrolled,
+};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
@@ -333,7 +335,6 @@ fn parts<T, const P: usize>(panels: [&[T]; P], first: usize, count: usize) -> [&
 /// Starts to fetch what lies so many bytes behind some places of each panel.
 #[inline(always)]
 fn fetch<E, const P: usize>(panels: [&[[E; LANES]]; P], ahead: isize, cache: Cache) {
-    const LINE: usize = 64;
     unrolled!(p < P of 4 => {
         for line in panels[p].chunks(LINE / size_of::<[E; LANES]>()) {
             prefetch(line.as_ptr().wrapping_byte_offset(ahead), cache);

@@ -124,10 +124,10 @@ impl Attention<'_, '_> {
             if tile.is_shared {
                 return;
             }
-            if index + 1 < ends.len() {
+            let (next_head, next) = task((index + 1).min(ends.len() - 1));
+            if next.entry != tile.entry {
                 // The processor cannot foresee where another sequence's keys and values are.
-                let (head, next) = task(index + 1);
-                batch[next.entry].sequence.cache.fetch(layer, head, next.seen(window));
+                batch[next.entry].sequence.cache.fetch(layer, next_head, next.seen(window));
             }
             let heads = Heads { kernels, cache: &batch[tile.entry].sequence.cache, layer, panels };
             let tile = HeadTile { tile, head, group };
