@@ -11,6 +11,6 @@ mod scratch;
 pub(crate) use self::context::{ExecContext, QuantizedActivations};
 pub use self::fast::Fast;
 pub(crate) use self::fast::{FEWEST_ROWS, Rounding};
-pub(crate) use self::pool::Pool;
+pub(crate) use self::pool::{Columns, Pool};
 pub use self::pool::{Spawn, Work};
 pub(crate) use self::scratch::{Scratch, Worker, padded};

@@ -213,6 +213,39 @@ impl Pool {
             f(index, run, &mut state[0]);
         });
     }
+
+    /// Cuts `items` and the columns of a `matrix`, which lies row by row, into runs that end where `ends` says, `[item, column]`,
+    /// and calls `f(index, items, columns, the calling thread's state)` for each. The last run ends with the last column.
+    pub(crate) fn split_columns<I: Send, T: Send, S: Send>(
+        &mut self,
+        items: &mut [I],
+        matrix: &mut [T],
+        ends: &[[usize; 2]],
+        states: &mut [S],
+        f: impl Fn(usize, &mut [I], Columns<'_, T>, &mut S) + Sync,
+    ) {
+        let Some(&[last_item, columns]) = ends.last() else { return };
+        assert!(ends.is_sorted_by(|a, b| a[0] <= b[0] && a[1] <= b[1]), "runs one after the other");
+        assert!(
+            last_item <= items.len() && columns > 0 && matrix.len().is_multiple_of(columns),
+            "whole rows"
+        );
+        assert!(states.len() >= self.threads(), "a state for each thread");
+        let rows = matrix.len() / columns;
+        let (items, matrix) = (Base(items.as_mut_ptr()), Base(matrix.as_mut_ptr()));
+        let states = Base(states.as_mut_ptr());
+        self.run(ends.len(), &|index, thread| {
+            let [first_item, first] = if index == 0 { [0; 2] } else { ends[index - 1] };
+            let [end_item, end] = ends[index];
+            // SAFETY: `ends` ascend and lie inside `items`, and each run lies between two of them: the runs are disjoint
+            // pieces of `items`, which stays exclusively borrowed until `run` returns, after the last task has ended.
+            let items = unsafe { items.run(first_item, end_item, 1) };
+            let columns = Columns { matrix: &matrix, rows, columns, own: first..end };
+            // SAFETY: as in `split_with`.
+            let state = unsafe { states.run(thread, thread + 1, 1) };
+            f(index, items, columns, &mut state[0]);
+        });
+    }
 }
 
 impl Drop for Pool {
@@ -355,6 +388,27 @@ impl<T> Base<T> {
     }
 }
 
+/// Some columns of a matrix that lies row by row, which one task has to itself.
+pub(crate) struct Columns<'a, T> {
+    /// Exclusively borrowed, as [`Pool::split_columns`] says.
+    matrix: &'a Base<T>,
+    rows: usize,
+    columns: usize,
+    /// Ascending, up to `columns`, and in no other task's.
+    own: Range<usize>,
+}
+
+impl<T> Columns<'_, T> {
+    /// The task's part of a row.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
+        assert!(row < self.rows, "a row of the matrix");
+        let first = row * self.columns;
+        // SAFETY: `row` and the columns lie inside the matrix, no other task has these columns, and the matrix is
+        // exclusively borrowed while there are tasks. The run is borrowed as long as `self`, so there is one at a time.
+        unsafe { self.matrix.run(first + self.own.start, first + self.own.end, 1) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,6 +517,27 @@ mod tests {
                 assert!(data.iter().enumerate().all(|(i, &x)| x == i));
                 assert_eq!(counts.iter().sum::<usize>(), data.len());
             }
+        }
+    }
+
+    #[test]
+    fn columns_are_disjoint_whole_and_in_place() {
+        let mut pool = Pool::new(3, None).unwrap();
+        for ends in
+            [vec![], vec![[0, 1]], vec![[2, 1], [2, 1], [3, 7]], vec![[1, 3], [2, 4], [3, 5], [9, 11]]]
+        {
+            let [items, columns] = ends.last().copied().unwrap_or([0, 1]);
+            let (mut all, mut matrix, mut counts) = (vec![0; items], vec![0; 4 * columns], [0; 3]);
+            pool.split_columns(&mut all, &mut matrix, &ends, &mut counts, |index, items, mut own, count| {
+                items.iter_mut().for_each(|item| *item += index + 1);
+                (0..4).for_each(|row| own.row(row).iter_mut().for_each(|x| *x += 10 * row + index + 1));
+                *count += items.len();
+            });
+            let task = |kind: usize, place: usize| ends.partition_point(|end| end[kind] <= place) + 1;
+            assert!(all.iter().enumerate().all(|(item, &x)| x == task(0, item)));
+            let of = |i: usize| 10 * (i / columns) + task(1, i % columns);
+            assert!(ends.is_empty() || matrix.iter().enumerate().all(|(i, &x)| x == of(i)));
+            assert_eq!(counts.iter().sum::<usize>(), items);
         }
     }
 

@@ -50,6 +50,10 @@ pub(crate) struct Worker {
     pub piece: Buffer,
     /// What RMSNorm multiplies each row of a head by, then the head: `[rows]` and `[head_dim/16][rows][16]`.
     pub norm: Buffer,
+    /// Projections of a sequence's few tokens: `qkv_rows`.
+    pub qkv: Buffer,
+    /// What one of its key-value heads attends to: `[head_dim/16][heads_per_kv][tokens][16]`.
+    pub mixed: Buffer,
     /// Queries of a query tile, `[head_dim/16][heads_per_kv][tokens][16]`.
     pub queries: Buffer,
     /// Its scores, then probabilities, `[positions/16][heads_per_kv][tokens][16]`.

@@ -33,10 +33,12 @@ impl Rope {
         (&self.cos[..self.half], &self.sin[..self.half])
     }
 
-    /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position.
-    pub(super) fn rotate(&self, kernels: Kernels, head: &mut [f32], rows: usize) {
-        let Rope { cos, sin, half } = self;
-        kernels.run(Rotate { head, rows, cos, sin, half: *half });
+    /// Turns a head of `rows` tokens, `[head_dim/16][rows][16]`, each by the angles of its position. Of the pass's rows, they are
+    /// those from `first` on.
+    pub(super) fn rotate(&self, kernels: Kernels, head: &mut [f32], first: usize, rows: usize) {
+        let half = self.half;
+        let (cos, sin) = (&self.cos[first * half..], &self.sin[first * half..]);
+        kernels.run(Rotate { head, rows, cos, sin, half });
     }
 }
 

@@ -392,17 +392,22 @@ impl KvCache {
         })
     }
 
-    /// Starts to fetch a head's keys and values at `positions`, as far as the first KV block of these reaches.
-    pub(crate) fn fetch(&self, layer: usize, head: usize, positions: Range<usize>) {
-        let (block, half, head_dim) = (positions.start / KV_BLOCK, self.half_head(), self.head_dim);
-        let first = block * KV_BLOCK;
-        let inside = positions.start - first..KV_BLOCK.min(positions.end - first);
+    /// Starts to fetch a head's keys at `positions`, as far as the first KV block of these reaches.
+    pub(crate) fn fetch_keys(&self, layer: usize, head: usize, positions: &Range<usize>) {
+        let start = self.layer(layer).start + 2 * head * self.half_head();
+        let (block, inside) = in_first_block(positions);
         let panels = inside.start / LANES..inside.end.div_ceil(LANES);
-        let start = self.layer(layer).start + 2 * head * half;
+        let len = LANES * self.head_dim;
+        with!(&self.blocks, blocks => fetch(&blocks[block][start..][panels.start * len..panels.end * len]));
+    }
+
+    /// The same of its values.
+    pub(crate) fn fetch_values(&self, layer: usize, head: usize, positions: &Range<usize>) {
+        let start = self.layer(layer).start + (2 * head + 1) * self.half_head();
+        let (block, inside) = in_first_block(positions);
         with!(&self.blocks, blocks => {
-            let (keys, values) = blocks[block][start..][..2 * half].split_at(half);
-            fetch(&keys[panels.start * LANES * head_dim..panels.end * LANES * head_dim]);
-            for values in values.chunks_exact(KV_BLOCK * LANES).take(head_dim / LANES) {
+            let values = &blocks[block][start..][..self.numbers()];
+            for values in values.chunks_exact(KV_BLOCK * LANES) {
                 fetch(&values[inside.start * LANES..inside.end * LANES]);
             }
         });
@@ -410,7 +415,10 @@ impl KvCache {
 
     /// Starts to fetch all that [`KvCache::store`] changes at `position` of a layer.
     pub(crate) fn fetch_position(&self, layer: usize, position: usize) {
-        (0..self.num_key_value_heads).for_each(|head| self.fetch(layer, head, position..position + 1));
+        for head in 0..self.num_key_value_heads {
+            self.fetch_keys(layer, head, &(position..position + 1));
+            self.fetch_values(layer, head, &(position..position + 1));
+        }
     }
 
     fn elements(&self, block: usize, range: Range<usize>) -> Elements<'_> {
@@ -436,6 +444,13 @@ impl KvCache {
         let len = 2 * self.num_key_value_heads * self.half_head();
         layer * len..(layer + 1) * len
     }
+}
+
+/// The first KV block of some positions, and which of its positions are some of them.
+fn in_first_block(positions: &Range<usize>) -> (usize, Range<usize>) {
+    let block = positions.start / KV_BLOCK;
+    let first = block * KV_BLOCK;
+    (block, positions.start - first..KV_BLOCK.min(positions.end - first))
 }
 
 /// See [`KvCache::reserve`]; `written`: KV blocks.

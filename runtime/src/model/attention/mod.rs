@@ -4,6 +4,7 @@
 //! outputs, and of the probabilities with the values, whose panels have positions as inputs. Both go through the same
 //! kernel as the weights, so each score is one chain over `head_dim` and each mixed value one over the positions.
 
+mod entries;
 mod rounded;
 mod shared;
 mod tiles;
@@ -53,6 +54,9 @@ pub(super) struct Attention<'a, 'b> {
 impl Attention<'_, '_> {
     /// From `qkv` to `attention`.
     pub(super) fn run(&mut self, s: &mut Scratch) {
+        if self.tiles.is_by_entry() {
+            return self.attend_entries(s);
+        }
         self.normalize_heads(s);
         self.rotate(&mut s.qkv);
         self.store(&s.qkv);
@@ -65,20 +69,12 @@ impl Attention<'_, '_> {
 
     /// RMSNorm of each query head and each key head (Qwen3), where the model has them.
     fn normalize_heads(&mut self, s: &mut Scratch) {
-        let Some([q_norm, k_norm]) = self.weights.qk_norm else { return };
-        let Config { num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, .. } = *self.config;
-        let (kernels, rows, head) = (self.exec.kernels, self.rows, head_dim * self.rows);
-        let queries_and_keys = &mut s.qkv[..(num_attention_heads + num_key_value_heads) * head];
+        let Some(norms) = HeadNorms::new(self.config, self.weights, self.exec.kernels) else { return };
+        let (rows, head) = (self.rows, self.config.head_dim * self.rows);
+        let queries_and_keys = &mut s.qkv[..turned_heads(self.config) * head];
         let tasks = self.exec.element_tasks(queries_and_keys.len());
         self.exec.pool.split_with(queries_and_keys, head, tasks, &mut s.workers, |first, heads, worker| {
-            let (inverse_rms, normed) = worker.norm.split_at_mut(rows);
-            for (index, head) in (first..).zip(heads.chunks_exact_mut(head)) {
-                let weight = if index < num_attention_heads { q_norm } else { k_norm };
-                let (features, eps) = (head_dim, rms_norm_eps);
-                kernels.run(InverseRms { x: head, rows, features, eps, first: 0, y: inverse_rms });
-                kernels.run(ScaleRows { x: head, scales: inverse_rms, weight, y: normed });
-                head.copy_from_slice(normed);
-            }
+            norms.normalize(first, heads, rows, &mut worker.norm);
         });
     }
 
@@ -87,13 +83,12 @@ impl Attention<'_, '_> {
         if self.weights.flags.no_rope {
             return;
         }
-        let Config { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
         let (rope, kernels) = (self.rope, self.exec.kernels);
-        let (rows, head) = (self.rows, head_dim * self.rows);
-        let queries_and_keys = &mut qkv[..(num_attention_heads + num_key_value_heads) * head];
+        let (rows, head) = (self.rows, self.config.head_dim * self.rows);
+        let queries_and_keys = &mut qkv[..turned_heads(self.config) * head];
         let tasks = self.exec.element_tasks(queries_and_keys.len());
         self.exec.pool.split(queries_and_keys, head, tasks, |_, heads| {
-            heads.chunks_exact_mut(head).for_each(|head| rope.rotate(kernels, head, rows));
+            heads.chunks_exact_mut(head).for_each(|head| rope.rotate(kernels, head, 0, rows));
         });
     }
 
@@ -149,6 +144,44 @@ impl Attention<'_, '_> {
         match self.config.sliding_window {
             Some(window) if self.weights.flags.sliding => window,
             _ => usize::MAX,
+        }
+    }
+}
+
+/// Heads that are turned to their positions: those of queries and of keys, which lie one after the other.
+fn turned_heads(config: &Config) -> usize {
+    config.num_attention_heads + config.num_key_value_heads
+}
+
+/// RMSNorm of each query head and each key head (Qwen3).
+#[derive(Clone, Copy)]
+struct HeadNorms<'a> {
+    config: &'a Config,
+    kernels: Kernels,
+    q_norm: &'a [f32],
+    k_norm: &'a [f32],
+}
+
+impl<'a> HeadNorms<'a> {
+    /// Where the model has them.
+    fn new(config: &'a Config, weights: &LayerWeights<'a>, kernels: Kernels) -> Option<HeadNorms<'a>> {
+        weights.qk_norm.map(|[q_norm, k_norm]| HeadNorms { config, kernels, q_norm, k_norm })
+    }
+
+    /// `heads`: those from `first` on, `[head_dim/16][rows][16]` each; `memory`: at least `[1 + head_dim][rows]`.
+    fn normalize(self, first: usize, heads: &mut [f32], rows: usize, memory: &mut [f32]) {
+        let HeadNorms {
+            config: &Config { num_attention_heads, head_dim, rms_norm_eps: eps, .. },
+            kernels,
+            ..
+        } = self;
+        let (inverse_rms, normed) = memory.split_at_mut(rows);
+        let normed = &mut normed[..head_dim * rows];
+        for (index, head) in (first..).zip(heads.chunks_exact_mut(head_dim * rows)) {
+            let weight = if index < num_attention_heads { self.q_norm } else { self.k_norm };
+            kernels.run(InverseRms { x: head, rows, features: head_dim, eps, first: 0, y: inverse_rms });
+            kernels.run(ScaleRows { x: head, scales: inverse_rms, weight, y: normed });
+            head.copy_from_slice(normed);
         }
     }
 }

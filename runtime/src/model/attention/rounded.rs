@@ -91,7 +91,7 @@ impl Attention<'_, '_> {
         self.round_keys(&rounded, s);
         self.round_values(&rounded, s);
         let (scale, window, rows) = (self.scale(), self.window(), self.rows);
-        let (group, QueryTiles { tiles, ends }) = (self.config.heads_per_kv(), self.tiles);
+        let (group, QueryTiles { tiles, ends, .. }) = (self.config.heads_per_kv(), self.tiles);
         let (qkv, keys, values) = (&*s.qkv, &*s.rounded_keys, &*s.rounded_values);
         let (heads, pool) = self.heads(0);
         pool.split_at(&mut s.mixed, ends, &mut s.workers, |index, mixed, worker| {

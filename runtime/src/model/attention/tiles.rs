@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Attention, Heads, first_seen};
 use crate::error::Result;
-use crate::exec::{Scratch, Worker, padded};
+use crate::exec::{Scratch, padded};
 use crate::format::Config;
 use crate::kernels::{LANES, Softmax};
 use crate::model::batch::Rows;
@@ -17,6 +17,8 @@ pub(super) const TILE_TOKENS: usize = 16;
 const BASE_TOKENS: u64 = 8;
 /// A task takes at most one part in so many of what each thread has to do: at the end, all wait for the last one.
 const LONGEST_TASK: u64 = 3;
+/// Tasks per thread, where one does all for some entries of the batch.
+const ENTRY_TASKS: u64 = 4;
 
 /// The query tiles of a pass.
 #[derive(Default)]
@@ -24,6 +26,9 @@ pub(in crate::model) struct QueryTiles {
     pub(super) tiles: Vec<QueryTile>,
     /// Where the mixed values of each key-value head's tiles end: `[kv head][tile]`.
     pub(super) ends: Vec<usize>,
+    /// Where each task ends that does all for some entries of the batch: after which of them, and after which row. Empty where
+    /// the tiles are too few or too unlike for that.
+    pub(super) entry_ends: Vec<[usize; 2]>,
 }
 
 /// Tokens of one sequence, one after the other.
@@ -64,8 +69,10 @@ impl QueryTiles {
         }
         let rows = row;
         let (heads, group) = (config.num_key_value_heads, config.heads_per_kv());
-        if !rounds {
-            self.share(heads as u64, s.workers.len() as u64);
+        let threads = s.workers.len() as u64;
+        self.cut_by_entry(batch.len(), threads);
+        if !rounds && !self.is_by_entry() {
+            self.share(heads as u64, threads);
         }
         let token_len = group * config.head_dim;
         self.ends.clear();
@@ -79,7 +86,10 @@ impl QueryTiles {
         s.queries.resize(heads * token_len * tokens)?;
         s.scores.resize_within(heads * group * scores, heads * group * capacity)?;
         let [tokens, scores, capacity] = most(self.tiles.iter().filter(|tile| !tile.is_shared));
+        let tokens_of_entry = if self.is_by_entry() { tokens } else { 0 };
         s.workers.iter_mut().try_for_each(|worker| {
+            worker.qkv.resize(config.qkv_rows() * tokens_of_entry)?;
+            worker.mixed.resize(token_len * tokens_of_entry)?;
             worker.queries.resize(token_len * tokens)?;
             worker.scores.resize_within(group * scores, group * capacity)
         })
@@ -88,6 +98,29 @@ impl QueryTiles {
     /// The first row, in the pass, of an entry of the batch.
     pub(super) fn first_row(&self, entry: usize) -> usize {
         self.tiles[self.tiles.partition_point(|tile| tile.entry < entry)].row
+    }
+
+    /// Whether each task does all for some entries of the batch.
+    pub(super) fn is_by_entry(&self) -> bool {
+        !self.entry_ends.is_empty()
+    }
+
+    /// Finds the tasks that do all for some entries, where each entry is one tile.
+    fn cut_by_entry(&mut self, entries: usize, threads: u64) {
+        self.entry_ends.clear();
+        let total: u64 = self.tiles.iter().map(QueryTile::cost).sum();
+        let is_short = |tile: &QueryTile| threads == 1 || LONGEST_TASK * threads * tile.cost() <= total;
+        if entries < 2 || self.tiles.len() > entries || !self.tiles.iter().all(is_short) {
+            return;
+        }
+        let (mut done, mut end) = (0, total.div_ceil(ENTRY_TASKS * threads));
+        for (index, tile) in self.tiles.iter().enumerate() {
+            done += tile.cost();
+            if done >= end || index + 1 == entries {
+                self.entry_ends.push([index + 1, tile.row + tile.tokens]);
+                end = done + total.div_ceil(ENTRY_TASKS * threads);
+            }
+        }
     }
 
     /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long.
@@ -127,12 +160,15 @@ impl Attention<'_, '_> {
             let (next_head, next) = task((index + 1).min(ends.len() - 1));
             if next.entry != tile.entry {
                 // The processor cannot foresee where another sequence's keys and values are.
-                batch[next.entry].sequence.cache.fetch(layer, next_head, next.seen(window));
+                let cache = &batch[next.entry].sequence.cache;
+                cache.fetch_keys(layer, next_head, &next.seen(window));
+                cache.fetch_values(layer, next_head, &next.seen(window));
             }
             let heads = Heads { kernels, cache: &batch[tile.entry].sequence.cache, layer, panels };
             let tile = HeadTile { tile, head, group };
             tile.gather_queries(qkv, rows, panels, &mut worker.queries);
-            tile.attend(heads, window, scale, worker, mixed);
+            let scores = tile.score(heads, window, &worker.queries, &mut worker.scores);
+            tile.mix(heads, window, scale, scores, mixed);
         });
     }
 
@@ -172,6 +208,11 @@ impl QueryTile {
         self.position + self.tokens
     }
 
+    /// The same tile where its rows are the only ones.
+    pub(super) fn alone(self) -> QueryTile {
+        QueryTile { row: 0, ..self }
+    }
+
     /// What its attention costs, in positions of a token.
     fn cost(&self) -> u64 {
         self.end() as u64 * (BASE_TOKENS + self.tokens as u64)
@@ -202,15 +243,33 @@ impl HeadTile {
         }
     }
 
-    /// `mixed`: `[head_dim/16][group][tokens][16]`
-    fn attend(&self, heads: Heads<'_>, window: usize, scale: f32, worker: &mut Worker, mixed: &mut [f32]) {
-        let (positions, tokens) = (self.tile.seen(window), self.tile.tokens);
-        let rows = self.group * tokens;
-        let scores = &mut worker.scores[..padded(positions.len()) * rows];
-        let queries = &worker.queries[..heads.panels * rows * LANES];
+    /// `scores`, of which it returns what belongs to the tile: `[positions/16, rounded up][group][tokens][16]`
+    pub(super) fn score<'s>(
+        &self,
+        heads: Heads<'_>,
+        window: usize,
+        queries: &[f32],
+        scores: &'s mut [f32],
+    ) -> &'s mut [f32] {
+        let (positions, rows) = (self.tile.seen(window), self.group * self.tile.tokens);
+        let scores = &mut scores[..padded(positions.len()) * rows];
+        let queries = &queries[..heads.panels * rows * LANES];
         heads.score(self.head, positions.start / LANES, queries, rows, scores);
-        let seen_by_first = positions.len() + 1 - tokens;
-        heads.kernels.run(Softmax { scores, rows, tokens, len: seen_by_first, window, scale });
+        scores
+    }
+
+    /// `mixed`: `[head_dim/16][group][tokens][16]`, of the tile's `scores`, which become probabilities.
+    pub(super) fn mix(
+        &self,
+        heads: Heads<'_>,
+        window: usize,
+        scale: f32,
+        scores: &mut [f32],
+        mixed: &mut [f32],
+    ) {
+        let (positions, tokens) = (self.tile.seen(window), self.tile.tokens);
+        let (rows, len) = (self.group * tokens, positions.len() + 1 - tokens);
+        heads.kernels.run(Softmax { scores, rows, tokens, len, window, scale });
         heads.scale(self.head, scores, positions.clone(), rows);
         heads.mix(self.head, 0, scores, positions, rows, mixed);
     }
