@@ -2,7 +2,7 @@
 
 use super::buffer::Buffer;
 use super::fast::Rounding;
-use super::pool::Pool;
+use super::pool::{Columns, Pool};
 use super::scratch::{Worker, piece_panels};
 use crate::kernels::{
     ActivationBlock, ActivationTile, Add, ByteTile, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul,
@@ -71,6 +71,29 @@ impl ExecContext {
         });
     }
 
+    /// The same by row: `y` has a row for each of `x`, and a column for each of `w`.
+    pub(crate) fn project_by_row(
+        &mut self,
+        w: Panels<'_>,
+        x: &[f32],
+        y: Columns<'_, f32>,
+        workers: &mut [Worker],
+    ) {
+        let (rows, tasks) = (y.rows(), self.tasks(w.len() * y.rows()));
+        let (x, pool) = self.input(w, x, rows);
+        pool.split_columns(y, LANES, tasks, workers, |first, mut y, worker| {
+            let (count, most) = (y.count() / LANES, piece_panels(rows));
+            for done in (0..count).step_by(most) {
+                let now = most.min(count - done);
+                let piece = &mut worker.piece[..now * rows * LANES];
+                x.matmul(w.slice(first + done, now), piece);
+                for row in 0..rows {
+                    copy_row(piece, rows, row, &mut y.row(row)[done * LANES..][..now * LANES], 1, 0);
+                }
+            }
+        });
+    }
+
     /// `y = RMSNorm(x) * weight`
     pub(crate) fn rms_norm(
         &mut self,
@@ -136,6 +159,14 @@ impl ExecContext {
                 kernels.run(SiluMul { gate_up, rows, y });
             }
         });
+    }
+}
+
+/// Copies row `row` of `rows` into row `to_row` of `to_rows`: both `[panels][rows][16]`.
+pub(crate) fn copy_row(from: &[f32], rows: usize, row: usize, to: &mut [f32], to_rows: usize, to_row: usize) {
+    let panels = from.chunks_exact(rows * LANES).zip(to.chunks_exact_mut(to_rows * LANES));
+    for (from, to) in panels {
+        to[to_row * LANES..][..LANES].copy_from_slice(&from[row * LANES..][..LANES]);
     }
 }
 

@@ -8,7 +8,7 @@ mod pool;
 mod rounded;
 mod scratch;
 
-pub(crate) use self::context::{ExecContext, QuantizedActivations};
+pub(crate) use self::context::{ExecContext, QuantizedActivations, copy_row};
 pub use self::fast::Fast;
 pub(crate) use self::fast::{FEWEST_ROWS, Rounding};
 pub(crate) use self::pool::{Columns, Pool};

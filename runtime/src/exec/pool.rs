@@ -7,6 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::hint::spin_loop;
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -214,33 +215,54 @@ impl Pool {
         });
     }
 
-    /// Cuts `items` and the columns of a `matrix`, which lies row by row, into runs that end where `ends` says, `[item, column]`,
-    /// and calls `f(index, items, columns, the calling thread's state)` for each. The last run ends with the last column.
-    pub(crate) fn split_columns<I: Send, T: Send, S: Send>(
+    /// Splits columns, a number of units of `unit` of them, as [`Pool::split_with`] does: `f(first unit, columns, the calling
+    /// thread's state)`.
+    pub(crate) fn split_columns<T: Send + Sync, S: Send>(
+        &mut self,
+        columns: Columns<'_, T>,
+        unit: usize,
+        tasks: usize,
+        states: &mut [S],
+        f: impl Fn(usize, Columns<'_, T>, &mut S) + Sync,
+    ) {
+        let units = columns.own.len() / unit;
+        assert!(columns.own.len() == units * unit, "whole units");
+        assert!(states.len() >= self.threads(), "a state for each thread");
+        let tasks = tasks.clamp(1, units.max(1));
+        let states = Base(states.as_mut_ptr());
+        self.run(tasks, &|task, thread| {
+            let (first, end) = (units * task / tasks, units * (task + 1) / tasks);
+            // SAFETY: `first <= end <= units` and each unit lies in one task's columns only, and the columns stay exclusively
+            // borrowed until `run` returns, after the last task has ended.
+            let columns = unsafe { columns.part(first * unit..end * unit) };
+            // SAFETY: as in `split_with`.
+            let state = unsafe { states.run(thread, thread + 1, 1) };
+            f(first, columns, &mut state[0]);
+        });
+    }
+
+    /// Cuts `items`, and columns, into runs that end where `ends` says, `[item, column]`, one after the other, and calls
+    /// `f(index, items, columns, the calling thread's state)` for each.
+    pub(crate) fn split_items_and_columns<I: Send, T: Send + Sync, S: Send>(
         &mut self,
         items: &mut [I],
-        matrix: &mut [T],
+        columns: Columns<'_, T>,
         ends: &[[usize; 2]],
         states: &mut [S],
         f: impl Fn(usize, &mut [I], Columns<'_, T>, &mut S) + Sync,
     ) {
-        let Some(&[last_item, columns]) = ends.last() else { return };
+        let [items_end, columns_end] = ends.last().copied().unwrap_or_default();
         assert!(ends.is_sorted_by(|a, b| a[0] <= b[0] && a[1] <= b[1]), "runs one after the other");
-        assert!(
-            last_item <= items.len() && columns > 0 && matrix.len().is_multiple_of(columns),
-            "whole rows"
-        );
+        assert!(items_end <= items.len() && columns_end <= columns.own.len(), "runs inside of the data");
         assert!(states.len() >= self.threads(), "a state for each thread");
-        let rows = matrix.len() / columns;
-        let (items, matrix) = (Base(items.as_mut_ptr()), Base(matrix.as_mut_ptr()));
-        let states = Base(states.as_mut_ptr());
+        let (items, states) = (Base(items.as_mut_ptr()), Base(states.as_mut_ptr()));
         self.run(ends.len(), &|index, thread| {
-            let [first_item, first] = if index == 0 { [0; 2] } else { ends[index - 1] };
-            let [end_item, end] = ends[index];
-            // SAFETY: `ends` ascend and lie inside `items`, and each run lies between two of them: the runs are disjoint
-            // pieces of `items`, which stays exclusively borrowed until `run` returns, after the last task has ended.
-            let items = unsafe { items.run(first_item, end_item, 1) };
-            let columns = Columns { matrix: &matrix, rows, columns, own: first..end };
+            let start = if index == 0 { [0; 2] } else { ends[index - 1] };
+            let end = ends[index];
+            // SAFETY: `ends` ascend and lie inside `items` and the columns, and each run lies between two of them: the runs are
+            // disjoint. Both stay exclusively borrowed until `run` returns, after the last task has ended.
+            let (items, columns) =
+                unsafe { (items.run(start[0], end[0], 1), columns.part(start[1]..end[1])) };
             // SAFETY: as in `split_with`.
             let state = unsafe { states.run(thread, thread + 1, 1) };
             f(index, items, columns, &mut state[0]);
@@ -388,24 +410,60 @@ impl<T> Base<T> {
     }
 }
 
-/// Some columns of a matrix that lies row by row, which one task has to itself.
+/// Some columns of a matrix that lies row by row.
 pub(crate) struct Columns<'a, T> {
-    /// Exclusively borrowed, as [`Pool::split_columns`] says.
-    matrix: &'a Base<T>,
+    matrix: Base<T>,
     rows: usize,
+    /// Of the matrix.
     columns: usize,
-    /// Ascending, up to `columns`, and in no other task's.
+    /// Ascending, up to `columns`.
     own: Range<usize>,
+    /// These columns are exclusively borrowed.
+    borrow: PhantomData<&'a mut [T]>,
 }
 
-impl<T> Columns<'_, T> {
-    /// The task's part of a row.
+impl<'a, T> Columns<'a, T> {
+    /// All of a matrix, whole rows of so many columns.
+    pub(crate) fn new(matrix: &'a mut [T], columns: usize) -> Columns<'a, T> {
+        assert!(columns > 0 && matrix.len().is_multiple_of(columns), "whole rows");
+        let rows = matrix.len() / columns;
+        Columns { matrix: Base(matrix.as_mut_ptr()), rows, columns, own: 0..columns, borrow: PhantomData }
+    }
+
+    /// How many rows the matrix has.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns these are.
+    pub(crate) fn count(&self) -> usize {
+        self.own.len()
+    }
+
+    /// So many of the columns from the `first` on.
+    pub(crate) fn slice(&mut self, first: usize, count: usize) -> Columns<'_, T> {
+        assert!(first <= self.count() && count <= self.count() - first, "some of the columns");
+        // SAFETY: the part lies inside, and borrows `self` exclusively.
+        unsafe { self.part(first..first + count) }
+    }
+
+    /// These columns of a row.
     pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "a row of the matrix");
         let first = row * self.columns;
-        // SAFETY: `row` and the columns lie inside the matrix, no other task has these columns, and the matrix is
-        // exclusively borrowed while there are tasks. The run is borrowed as long as `self`, so there is one at a time.
+        // SAFETY: `row` and the columns lie inside the matrix, and these columns are exclusively borrowed. The run borrows
+        // `self`, so there is one at a time.
         unsafe { self.matrix.run(first + self.own.start, first + self.own.end, 1) }
+    }
+
+    /// Some of the columns.
+    ///
+    /// # Safety
+    /// They lie inside of these, and nobody else uses them during `'p`, in which these are exclusively borrowed.
+    unsafe fn part<'p>(&self, part: Range<usize>) -> Columns<'p, T> {
+        let own = self.own.start + part.start..self.own.start + part.end;
+        let (matrix, rows, columns) = (Base(self.matrix.0), self.rows, self.columns);
+        Columns { matrix, rows, columns, own, borrow: PhantomData }
     }
 }
 
@@ -522,21 +580,52 @@ mod tests {
 
     #[test]
     fn columns_are_disjoint_whole_and_in_place() {
+        const ROWS: usize = 4;
+        let mut pool = Pool::new(3, None).unwrap();
+        for (columns, unit, tasks) in [(0usize, 1, 3), (1, 1, 5), (7, 1, 3), (36, 4, 5), (36, 4, 100)] {
+            let (mut matrix, mut counts) = (vec![0; ROWS * (columns + 2)], [0; 3]);
+            let mut all = Columns::new(&mut matrix, columns + 2);
+            pool.split_columns(all.slice(1, columns), unit, tasks, &mut counts, |first, mut own, count| {
+                let add = |row: usize, run: &mut [usize]| {
+                    run.iter_mut().zip(first * unit..).for_each(|(x, i)| *x += 100 * (row + 1) + i);
+                };
+                (0..own.rows()).for_each(|row| add(row, own.row(row)));
+                *count += own.count();
+            });
+            let wanted =
+                |row: usize, i: usize| if (1..=columns).contains(&i) { 100 * (row + 1) + i - 1 } else { 0 };
+            let is_right = |(i, &x): (usize, &usize)| x == wanted(i / (columns + 2), i % (columns + 2));
+            assert!(matrix.iter().enumerate().all(is_right));
+            assert_eq!(counts.iter().sum::<usize>(), columns);
+        }
+    }
+
+    #[test]
+    fn items_and_columns_are_cut_where_it_was_said() {
+        const ROWS: usize = 4;
         let mut pool = Pool::new(3, None).unwrap();
         for ends in
             [vec![], vec![[0, 1]], vec![[2, 1], [2, 1], [3, 7]], vec![[1, 3], [2, 4], [3, 5], [9, 11]]]
         {
             let [items, columns] = ends.last().copied().unwrap_or([0, 1]);
-            let (mut all, mut matrix, mut counts) = (vec![0; items], vec![0; 4 * columns], [0; 3]);
-            pool.split_columns(&mut all, &mut matrix, &ends, &mut counts, |index, items, mut own, count| {
-                items.iter_mut().for_each(|item| *item += index + 1);
-                (0..4).for_each(|row| own.row(row).iter_mut().for_each(|x| *x += 10 * row + index + 1));
-                *count += items.len();
-            });
+            let (mut all, mut matrix, mut counts) = (vec![0; items], vec![0; ROWS * columns], [0; 3]);
+            let whole = Columns::new(&mut matrix, columns);
+            pool.split_items_and_columns(
+                &mut all,
+                whole,
+                &ends,
+                &mut counts,
+                |index, items, mut own, count| {
+                    items.iter_mut().for_each(|item| *item += index + 1);
+                    (0..ROWS)
+                        .for_each(|row| own.row(row).iter_mut().for_each(|x| *x += 10 * row + index + 1));
+                    *count += items.len();
+                },
+            );
             let task = |kind: usize, place: usize| ends.partition_point(|end| end[kind] <= place) + 1;
             assert!(all.iter().enumerate().all(|(item, &x)| x == task(0, item)));
-            let of = |i: usize| 10 * (i / columns) + task(1, i % columns);
-            assert!(ends.is_empty() || matrix.iter().enumerate().all(|(i, &x)| x == of(i)));
+            let wanted = |i: usize| 10 * (i / columns) + task(1, i % columns);
+            assert!(ends.is_empty() || matrix.iter().enumerate().all(|(i, &x)| x == wanted(i)));
             assert_eq!(counts.iter().sum::<usize>(), items);
         }
     }

@@ -35,9 +35,7 @@ pub(crate) struct Scratch {
     pub inverse_rms: Buffer,
     /// The rows whose logits are asked for: `hidden_size`.
     pub picked: Buffer,
-    /// Their logits: `vocab_size`.
-    pub logits_panels: Buffer,
-    /// The same by row, `[rows][vocab_size, rounded up]`.
+    /// Their logits by row, `[rows][vocab_size, rounded up]`.
     pub logits: Buffer,
     /// What each thread needs for itself.
     pub workers: Vec<Worker>,
@@ -83,7 +81,7 @@ impl Scratch {
         self.workers.iter_mut().try_for_each(|worker| {
             worker.norm.resize((1 + config.head_dim) * rows)?;
             let panels = piece_panels(rows) * rows;
-            worker.piece.resize_within(panels * LANES, panels.max(PIECE) * LANES) // fewer rows may have larger pieces
+            worker.piece.resize(panels.max(PIECE) * LANES) // fewer rows, of which logits are asked for, may have larger pieces
         })
     }
 }

@@ -17,7 +17,8 @@ use super::rope::Rope;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::exec::{
-    ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, Work, padded,
+    Columns, ExecContext, FEWEST_ROWS, Fast, Pool, QuantizedActivations, Rounding, Scratch, Spawn, Work,
+    copy_row, padded,
 };
 use crate::format::{Kind, LayerSections};
 use crate::kernels::{Kernels, LANES};
@@ -305,8 +306,7 @@ impl Engine {
     fn reserve_logits(&mut self, rows: usize) -> Result<()> {
         let (config, s) = (self.model.config(), &mut self.scratch);
         s.picked.resize(padded(config.hidden_size) * rows)?;
-        s.logits.resize(padded(config.vocab_size) * rows)?;
-        s.logits_panels.resize(if rows > 1 { padded(config.vocab_size) * rows } else { 0 })
+        s.logits.resize(padded(config.vocab_size) * rows)
     }
 
     /// Slides the sequences that are at the end of the context.
@@ -330,21 +330,18 @@ impl Engine {
         }
         let (normed, inverse_rms) = (&mut s.normed[..s.picked.len()], &mut s.inverse_rms[..count]);
         exec.rms_norm(&s.picked, model.norm(), config.rms_norm_eps, inverse_rms, normed);
-        // Of one row, panels are the row.
-        let mut panels = if count == 1 { &mut s.logits[..] } else { &mut s.logits_panels[..] };
+        let mut first = 0;
         for w in model.lm_head() {
-            let (now, later) = panels.split_at_mut(w.count() * LANES * count);
-            exec.project(w, None, normed, count, now);
-            panels = later;
-        }
-        if count > 1 {
-            let (panels, vocab_size, tasks) =
-                (&*s.logits_panels, padded(config.vocab_size), exec.tasks(s.logits.len()));
-            exec.pool.split(&mut s.logits, vocab_size, tasks, |first, logits| {
-                for (row, logits) in (first..).zip(logits.chunks_exact_mut(vocab_size)) {
-                    copy_row(panels, count, row, logits, 1, 0);
+            let len = w.count() * LANES;
+            match count {
+                // Of one row, panels are the row.
+                1 => exec.project(w, None, normed, 1, &mut s.logits[first..][..len]),
+                _ => {
+                    let mut logits = Columns::new(&mut s.logits, padded(config.vocab_size));
+                    exec.project_by_row(w, normed, logits.slice(first, len), &mut s.workers);
                 }
-            });
+            }
+            first += len;
         }
     }
 }
@@ -509,13 +506,5 @@ fn owner(model: &Model, fast: Fast) -> Owner<'_> {
         config: model.config(),
         fast,
         is_mapped: model.storage().is_mapped(),
-    }
-}
-
-/// Copies row `row` of `rows` into row `to_row` of `to_rows`.
-fn copy_row(from: &[f32], rows: usize, row: usize, to: &mut [f32], to_rows: usize, to_row: usize) {
-    let panels = from.chunks_exact(rows * LANES).zip(to.chunks_exact_mut(to_rows * LANES));
-    for (from, to) in panels {
-        to[to_row * LANES..][..LANES].copy_from_slice(&from[row * LANES..][..LANES]);
     }
 }

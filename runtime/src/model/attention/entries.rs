@@ -17,10 +17,10 @@ impl Attention<'_, '_> {
         let Attention { config, weights, tiles, rope, layer, rows, .. } = *self;
         let (kernels, window, scale) = (self.exec.kernels, self.window(), self.scale());
         let task = EntryTask { config, weights, rope, kernels, layer, window, scale };
-        let (qkv, attention) = (&*s.qkv, s.attention.as_chunks_mut().0);
+        let (qkv, attention) = (&*s.qkv, Columns::new(s.attention.as_chunks_mut().0, rows));
         let (ends, tiles) = (&tiles.entry_ends, &tiles.tiles);
         let pool = &mut self.exec.pool;
-        pool.split_columns(
+        pool.split_items_and_columns(
             self.batch,
             attention,
             ends,
