@@ -109,16 +109,21 @@ impl QueryTiles {
     fn cut_by_entry(&mut self, entries: usize, threads: u64) {
         self.entry_ends.clear();
         let total: u64 = self.tiles.iter().map(QueryTile::cost).sum();
-        let is_short = |tile: &QueryTile| threads == 1 || LONGEST_TASK * threads * tile.cost() <= total;
-        if entries < 2 || self.tiles.len() > entries || !self.tiles.iter().all(is_short) {
+        let longest = self.tiles.iter().map(QueryTile::cost).max().unwrap_or_default();
+        let are_many = LONGEST_TASK * threads * longest <= total;
+        let are_alike = longest * entries as u64 <= total + total / 8;
+        let all_have_work =
+            threads == 1 || are_many || (are_alike && (entries as u64).is_multiple_of(threads));
+        if entries < 2 || self.tiles.len() > entries || !all_have_work {
             return;
         }
-        let (mut done, mut end) = (0, total.div_ceil(ENTRY_TASKS * threads));
+        let tasks_until = |done: u64| done * ENTRY_TASKS * threads / total;
+        let mut done = 0;
         for (index, tile) in self.tiles.iter().enumerate() {
+            let before = tasks_until(done);
             done += tile.cost();
-            if done >= end || index + 1 == entries {
+            if tasks_until(done) > before {
                 self.entry_ends.push([index + 1, tile.row + tile.tokens]);
-                end = done + total.div_ceil(ENTRY_TASKS * threads);
             }
         }
     }
