@@ -289,37 +289,6 @@ fn a_cancelled_request_ends_within_one_pass_wherever_it_is() {
 
 /// However much comes with a higher priority, and however long the prompts before it are.
 #[test]
-fn who_ends_gives_keys_and_values_back_while_others_run() {
-    let model = model(Dtype::F32);
-    let mut scheduler = scheduler(&model, 1, SchedulerOptions::default().prefix_bytes(0).pace(100.0));
-    let mut submit = |prompt: Vec<u32>, max_tokens: usize| {
-        let sampling = Sampling::default().ignore_eos(model.config());
-        let options = GenerateOptions::default().max_tokens(max_tokens).sampling(sampling);
-        let id = scheduler.submit(Request::new(prompt, options)).unwrap();
-        scheduler.step(|_, _| {}).unwrap(); // it begins
-        (id, scheduler.kv_bytes())
-    };
-    let (_, of_stream) = submit(vec![1], 400);
-    let (long, of_both) = submit(scattered_tokens(&model, 900), 1);
-    let mut has_ended = false;
-    while !has_ended {
-        scheduler.step(|id, _| has_ended |= id == long).unwrap();
-    }
-    // 15 blocks, four a pass.
-    let after = [(); 5].map(|()| {
-        let kv_bytes = scheduler.kv_bytes();
-        scheduler.step(|_, _| {}).unwrap();
-        kv_bytes
-    });
-    assert_eq!(after, [of_both, of_both, of_both, of_both, of_stream]);
-    assert_eq!(scheduler.running(), 1);
-    while !scheduler.is_idle() {
-        scheduler.step(|_, _| {}).unwrap();
-    }
-    assert_eq!(scheduler.kv_bytes(), 0);
-}
-
-#[test]
 fn nobody_waits_for_ever() {
     let model = model(Dtype::F32);
     let tokens = scattered_tokens(&model, 900);

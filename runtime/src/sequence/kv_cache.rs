@@ -210,11 +210,6 @@ impl KvCache {
         with!(&mut self.blocks, blocks => blocks.clear());
     }
 
-    /// Gives back up to so many of the last KV blocks, and returns how many.
-    pub(super) fn give_back(&mut self, most: usize) -> usize {
-        with!(&mut self.blocks, blocks => blocks.drain(blocks.len().saturating_sub(most)..).count())
-    }
-
     /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces, in the order of
     /// memory: whole panels of 16 keys. Of a full KV block that is all.
     fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {

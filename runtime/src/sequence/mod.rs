@@ -126,11 +126,6 @@ impl Sequence {
         self.cache.clear();
     }
 
-    /// Gives back the memory of up to so many of the last blocks of positions, and says of how many, when it is no longer needed.
-    pub(crate) fn give_back(&mut self, blocks: usize) -> usize {
-        self.cache.give_back(blocks)
-    }
-
     /// Most tokens that it can be fed from its start.
     pub(crate) fn most_tokens(&self) -> usize {
         match self.overflow {

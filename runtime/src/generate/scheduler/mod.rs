@@ -20,8 +20,6 @@ use crate::sequence::KV_BLOCK;
 
 /// How many passes of waiting a priority of one more counts for.
 const PASSES_PER_PRIORITY: i64 = 64;
-/// Blocks of positions that are given back between two passes, while streams wait for their tokens: some 0.1 ms each.
-const BLOCKS_A_PASS: usize = 4;
 
 /// Requests in, tokens out: it decides whose tokens make the next pass of its engine.
 ///
@@ -70,9 +68,7 @@ pub struct Scheduler {
     waiting: BTreeMap<(i64, RequestId), Waiting>,
     /// In the order in which they began.
     running: Vec<Running>,
-    /// Those that have ended, but for their keys and values, which are given back little by little.
-    ended: Vec<Running>,
-    /// The sum of what the running requests count for, and those that have ended.
+    /// The sum of what the running requests count for.
     kv_bytes: usize,
     passes: u64,
     requests: u64,
@@ -111,7 +107,6 @@ impl Scheduler {
             stored: 0,
             waiting: BTreeMap::new(),
             running: Vec::with_capacity(options.max_sequences),
-            ended: Vec::with_capacity(options.max_sequences),
             kv_bytes: 0,
             passes: 0,
             requests: 0,
@@ -164,8 +159,7 @@ impl Scheduler {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Bytes of keys and values that the running requests may come to, and those that ended and have not given all back yet: at
-    /// most [`SchedulerOptions::kv_bytes`].
+    /// Bytes of keys and values that the running requests may come to: at most [`SchedulerOptions::kv_bytes`].
     pub fn kv_bytes(&self) -> usize {
         self.kv_bytes
     }
@@ -181,15 +175,11 @@ impl Scheduler {
     /// with one request alone is an [`Event::Failed`] of that one.
     pub fn step(&mut self, mut each: impl FnMut(RequestId, Event)) -> Result<()> {
         self.drop_cancelled(&mut each);
-        self.give_back();
         self.admit(&mut each);
         self.plan();
         self.pass()?;
         self.choose();
         self.hand_out(&mut each);
-        if self.running.is_empty() {
-            self.give_back();
-        }
         Ok(())
     }
 
@@ -204,28 +194,15 @@ impl Scheduler {
             }
             !is_cancelled
         });
-        let ended = self.running.extract_if(.., |running| {
+        let kv_bytes = &mut self.kv_bytes;
+        self.running.retain(|running| {
             let is_cancelled = running.is_prompt() && running.stream.is_cancelled();
             if is_cancelled {
+                *kv_bytes -= running.kv_bytes;
                 each(running.id, cancelled());
             }
-            is_cancelled
+            !is_cancelled
         });
-        self.ended.extend(ended);
-    }
-
-    /// Gives back the keys and values of those that have ended: all where nobody waits for a token, else some blocks, because
-    /// the system takes its time for each.
-    fn give_back(&mut self) {
-        let mut blocks = if self.running.is_empty() { usize::MAX } else { BLOCKS_A_PASS };
-        while let Some(ended) = self.ended.last_mut() {
-            blocks -= ended.sequence.give_back(blocks);
-            if blocks == 0 {
-                break;
-            }
-            self.kv_bytes -= ended.kv_bytes;
-            self.ended.pop();
-        }
     }
 
     /// Gives sequences to those that wait, in their order, as long as there is room: nobody overtakes one that needs
@@ -378,18 +355,21 @@ impl Scheduler {
 
     /// Tells of what the pass gave, and takes leave of those that have ended.
     fn hand_out(&mut self, each: &mut impl FnMut(RequestId, Event)) {
-        let Scheduler { running, ended, prefixes, stored, .. } = self;
-        ended.extend(running.extract_if(.., |running| {
-            let Some(outcome) = running.outcome.take() else { return false };
+        let Scheduler { running, prefixes, stored, kv_bytes, .. } = self;
+        running.retain_mut(|running| {
+            let Some(outcome) = running.outcome.take() else { return true };
             let event = outcome.map_or_else(Event::Failed, Event::Token);
             let is_last = event.is_last();
+            if is_last {
+                *kv_bytes -= running.kv_bytes;
+            }
             if matches!(&event, Event::Token(_)) && is_last {
                 prefixes.store(&running.sequence);
                 *stored += 1;
             }
             each(running.id, event);
-            is_last
-        }));
+            !is_last
+        });
     }
 
     fn new_sequence(&self) -> Result<Sequence> {
