@@ -71,7 +71,7 @@ impl ExecContext {
         });
     }
 
-    /// The same by row: `y` has a row for each of `x`, and a column for each of `w`.
+    /// `y = w x` by row: `y` has a row for each row of `x`, and a column for each output of `w`.
     pub(crate) fn project_by_row(
         &mut self,
         w: Panels<'_>,
