@@ -287,6 +287,102 @@ fn a_cancelled_request_ends_within_one_pass_wherever_it_is() {
     }
 }
 
+/// A stream, and who comes and ends beside it.
+struct Beside {
+    scheduler: Scheduler,
+    /// Bytes of the stream alone.
+    kv_bytes: usize,
+}
+
+impl Beside {
+    fn stream(model: &Model, options: SchedulerOptions) -> Beside {
+        let mut beside = Beside { scheduler: scheduler(model, 1, options.pace(f32::INFINITY)), kv_bytes: 0 };
+        let sampling = Sampling::default().ignore_eos(model.config());
+        let options = GenerateOptions::default().max_tokens(400).sampling(sampling);
+        beside.scheduler.submit(Request::new(vec![1], options)).unwrap();
+        beside.scheduler.step(|_, _| {}).unwrap();
+        beside.kv_bytes = beside.scheduler.kv_bytes();
+        beside
+    }
+
+    fn submit(&mut self, prompt: &[u32]) -> RequestId {
+        let options = GenerateOptions::default().max_tokens(1);
+        self.scheduler.submit(Request::new(prompt.to_vec(), options)).unwrap()
+    }
+
+    /// Bytes beside the stream's after a pass, and which requests ended in it.
+    fn step(&mut self) -> (usize, Vec<RequestId>) {
+        let mut ended = Vec::new();
+        self.scheduler
+            .step(|id, event| {
+                if event.is_last() {
+                    ended.push(id);
+                }
+            })
+            .unwrap();
+        (self.scheduler.kv_bytes() - self.kv_bytes, ended)
+    }
+
+    /// Passes until a request ends.
+    fn finish(&mut self) -> Vec<RequestId> {
+        (0..MOST_PASSES).find_map(|_| Some(self.step().1).filter(|ended| !ended.is_empty())).unwrap()
+    }
+
+    /// Bytes beside the stream's after each of these passes, in blocks.
+    fn blocks_after<const PASSES: usize>(&mut self) -> [usize; PASSES] {
+        [(); PASSES].map(|()| self.step().0 / self.kv_bytes_of_block())
+    }
+
+    fn kv_bytes_of_block(&self) -> usize {
+        KvDtype::F32.bytes_per_token(self.scheduler.engine().model().config()) * 64
+    }
+}
+
+#[test]
+fn who_ends_gives_keys_and_values_back_while_others_run() {
+    let model = model(Dtype::F32);
+    let mut beside = Beside::stream(&model, SchedulerOptions::default().prefix_bytes(0));
+    let long = beside.submit(&scattered_tokens(&model, 900));
+    assert_eq!(beside.finish(), [long]);
+    // 15 blocks, four a pass; it counts until none is left.
+    assert_eq!(beside.blocks_after(), [15, 15, 15, 0, 0]);
+    assert_eq!(beside.scheduler.running(), 1);
+    while !beside.scheduler.is_idle() {
+        beside.scheduler.step(|_, _| {}).unwrap();
+    }
+    assert_eq!(beside.scheduler.kv_bytes(), 0);
+}
+
+/// However many end in a pass: what is left behind does not pile up.
+#[test]
+fn who_was_short_gives_all_back_in_the_next_pass() {
+    let model = model(Dtype::F32);
+    let tokens = scattered_tokens(&model, 20);
+    let mut beside = Beside::stream(&model, SchedulerOptions::default().prefix_bytes(0));
+    for _ in 0..3 {
+        let short: Vec<RequestId> = (0..10).map(|_| beside.submit(&tokens)).collect();
+        let (bytes, ended) = beside.step();
+        assert_eq!(ended, short, "all in one pass");
+        assert_eq!(bytes, 10 * beside.kv_bytes_of_block(), "only those of this pass");
+    }
+    assert_eq!(beside.blocks_after(), [0]);
+}
+
+/// What others share costs nothing to leave: the next one that waits for memory begins at once.
+#[test]
+fn who_shares_gives_it_back_in_the_next_pass() {
+    let model = model(Dtype::F32);
+    let tokens = scattered_tokens(&model, 900);
+    let mut beside = Beside::stream(&model, SchedulerOptions::default());
+    let first = beside.submit(&tokens);
+    assert_eq!(beside.finish(), [first]);
+    // 14 blocks of 15 are the prefix cache's, too.
+    assert_eq!(beside.blocks_after(), [0]);
+    let second = beside.submit(&tokens);
+    assert_eq!(beside.step(), (15 * beside.kv_bytes_of_block(), vec![second]));
+    assert_eq!(beside.blocks_after(), [0]);
+}
+
 /// However much comes with a higher priority, and however long the prompts before it are.
 #[test]
 fn nobody_waits_for_ever() {

@@ -210,6 +210,12 @@ impl KvCache {
         with!(&mut self.blocks, blocks => blocks.clear());
     }
 
+    /// Gives back up to `most` KV blocks that nobody shares, from the last one on, and those that somebody shares on the way.
+    /// Says whether none is left.
+    pub(super) fn give_back(&mut self, most: usize) -> bool {
+        with!(&mut self.blocks, blocks => give_back(blocks, most))
+    }
+
     /// What of KV block `block` the first `positions` positions of the sequence fill, as bytes in pieces, in the order of
     /// memory: whole panels of 16 keys. Of a full KV block that is all.
     fn filled(&self, block: usize, positions: usize) -> impl Iterator<Item = &[u8]> {
@@ -451,6 +457,20 @@ fn in_first_block(positions: &Range<usize>) -> (usize, Range<usize>) {
     let block = positions.start / KV_BLOCK;
     let first = block * KV_BLOCK;
     (block, positions.start - first..KV_BLOCK.min(positions.end - first))
+}
+
+/// See [`KvCache::give_back`].
+fn give_back<T>(blocks: &mut Vec<KvBlock<T>>, most: usize) -> bool {
+    let mut given = 0;
+    while let Some(last) = blocks.last_mut() {
+        let is_shared = Arc::get_mut(last).is_none();
+        if !is_shared && given == most {
+            return false;
+        }
+        given += usize::from(!is_shared);
+        blocks.pop();
+    }
+    true
 }
 
 /// See [`KvCache::reserve`]; `written`: KV blocks.

@@ -126,6 +126,12 @@ impl Sequence {
         self.cache.clear();
     }
 
+    /// Gives back memory of keys and values that are no longer needed: up to so many blocks that no other sequence has, and
+    /// those of others on the way. Says whether none is left.
+    pub(crate) fn give_back(&mut self, blocks: usize) -> bool {
+        self.cache.give_back(blocks)
+    }
+
     /// Most tokens that it can be fed from its start.
     pub(crate) fn most_tokens(&self) -> usize {
         match self.overflow {

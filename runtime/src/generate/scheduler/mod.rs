@@ -20,6 +20,10 @@ use crate::sequence::KV_BLOCK;
 
 /// How many passes of waiting a priority of one more counts for.
 const PASSES_PER_PRIORITY: i64 = 64;
+/// Blocks of keys and values that a request which ended gives back in a pass, while others run: the system takes some
+/// 0.1 ms for each. A pass fills no more of them ([`Engine::MAX_ROWS`]), so that what has not been given back is bounded by
+/// what runs.
+const BLOCKS_A_PASS: usize = Engine::MAX_ROWS / KV_BLOCK;
 
 /// Requests in, tokens out: it decides whose tokens make the next pass of its engine.
 ///
@@ -68,7 +72,9 @@ pub struct Scheduler {
     waiting: BTreeMap<(i64, RequestId), Waiting>,
     /// In the order in which they began.
     running: Vec<Running>,
-    /// The sum of what the running requests count for.
+    /// Those that have ended, but for their keys and values, which they give back little by little.
+    ended: Vec<Running>,
+    /// The sum of what the running requests count for, and those that have ended.
     kv_bytes: usize,
     passes: u64,
     requests: u64,
@@ -107,6 +113,7 @@ impl Scheduler {
             stored: 0,
             waiting: BTreeMap::new(),
             running: Vec::with_capacity(options.max_sequences),
+            ended: Vec::with_capacity(options.max_sequences),
             kv_bytes: 0,
             passes: 0,
             requests: 0,
@@ -159,7 +166,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Bytes of keys and values that the running requests may come to: at most [`SchedulerOptions::kv_bytes`].
+    /// Bytes of keys and values that the running requests may come to, and those that ended and have not given all back yet: at
+    /// most [`SchedulerOptions::kv_bytes`].
     pub fn kv_bytes(&self) -> usize {
         self.kv_bytes
     }
@@ -175,11 +183,15 @@ impl Scheduler {
     /// with one request alone is an [`Event::Failed`] of that one.
     pub fn step(&mut self, mut each: impl FnMut(RequestId, Event)) -> Result<()> {
         self.drop_cancelled(&mut each);
+        self.give_back();
         self.admit(&mut each);
         self.plan();
         self.pass()?;
         self.choose();
         self.hand_out(&mut each);
+        if self.running.is_empty() {
+            self.give_back();
+        }
         Ok(())
     }
 
@@ -194,14 +206,26 @@ impl Scheduler {
             }
             !is_cancelled
         });
-        let kv_bytes = &mut self.kv_bytes;
-        self.running.retain(|running| {
+        let ended = self.running.extract_if(.., |running| {
             let is_cancelled = running.is_prompt() && running.stream.is_cancelled();
             if is_cancelled {
-                *kv_bytes -= running.kv_bytes;
                 each(running.id, cancelled());
             }
-            !is_cancelled
+            is_cancelled
+        });
+        self.ended.extend(ended);
+    }
+
+    /// Gives back keys and values of those that have ended: all of them where nobody waits for a token.
+    fn give_back(&mut self) {
+        let blocks = if self.running.is_empty() { usize::MAX } else { BLOCKS_A_PASS };
+        let kv_bytes = &mut self.kv_bytes;
+        self.ended.retain_mut(|ended| {
+            let is_empty = ended.sequence.give_back(blocks);
+            if is_empty {
+                *kv_bytes -= ended.kv_bytes;
+            }
+            !is_empty
         });
     }
 
@@ -355,21 +379,18 @@ impl Scheduler {
 
     /// Tells of what the pass gave, and takes leave of those that have ended.
     fn hand_out(&mut self, each: &mut impl FnMut(RequestId, Event)) {
-        let Scheduler { running, prefixes, stored, kv_bytes, .. } = self;
-        running.retain_mut(|running| {
-            let Some(outcome) = running.outcome.take() else { return true };
+        let Scheduler { running, ended, prefixes, stored, .. } = self;
+        ended.extend(running.extract_if(.., |running| {
+            let Some(outcome) = running.outcome.take() else { return false };
             let event = outcome.map_or_else(Event::Failed, Event::Token);
             let is_last = event.is_last();
-            if is_last {
-                *kv_bytes -= running.kv_bytes;
-            }
             if matches!(&event, Event::Token(_)) && is_last {
                 prefixes.store(&running.sequence);
                 *stored += 1;
             }
             each(running.id, event);
-            !is_last
-        });
+            is_last
+        }));
     }
 
     fn new_sequence(&self) -> Result<Sequence> {
