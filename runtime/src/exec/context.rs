@@ -65,7 +65,7 @@ impl ExecContext {
     ) {
         let (panel, tasks) = (rows * LANES, self.tasks(w.len() * rows));
         let (x, pool) = self.input(w, x, rows);
-        pool.split(y, panel, tasks, |first, y| {
+        pool.split(y, panel, tasks, move |first, y| {
             x.matmul(w.slice(first, y.len() / panel), y);
             add_bias(y, panel, bias, first);
         });
@@ -81,7 +81,7 @@ impl ExecContext {
     ) {
         let (rows, tasks) = (y.rows(), self.tasks(w.len() * y.rows()));
         let (x, pool) = self.input(w, x, rows);
-        pool.split_columns(y, LANES, tasks, workers, |first, mut y, worker| {
+        pool.split_columns(y, LANES, tasks, workers, move |first, mut y, worker| {
             let (count, most) = (y.count() / LANES, piece_panels(rows));
             for done in (0..count).step_by(most) {
                 let now = most.min(count - done);
@@ -104,12 +104,13 @@ impl ExecContext {
         y: &mut [f32],
     ) {
         let (kernels, rows, tasks) = (self.kernels, inverse_rms.len(), self.element_tasks(x.len()));
-        self.pool.split(inverse_rms, 1, tasks, |first, y| {
+        self.pool.split(inverse_rms, 1, tasks, move |first, y| {
             kernels.run(InverseRms { x, rows, features: weight.len(), eps, first, y });
         });
-        self.pool.split(y, rows * LANES, tasks, |first, y| {
+        let scales = &*inverse_rms;
+        self.pool.split(y, rows * LANES, tasks, move |first, y| {
             let (x, weight) = (&x[first * rows * LANES..][..y.len()], &weight[first * LANES..]);
-            kernels.run(ScaleRows { x, scales: inverse_rms, weight, y });
+            kernels.run(ScaleRows { x, scales, weight, y });
         });
     }
 
@@ -125,7 +126,7 @@ impl ExecContext {
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         let (x, pool) = self.input(w, x, rows);
-        pool.split_with(sum, panel, tasks, workers, |first, sum, worker| {
+        pool.split_with(sum, panel, tasks, workers, move |first, sum, worker| {
             let most = piece_panels(rows);
             for (i, sum) in sum.chunks_mut(most * panel).enumerate() {
                 let delta = &mut worker.piece[..sum.len()];
@@ -149,7 +150,7 @@ impl ExecContext {
     ) {
         let (kernels, panel, tasks) = (self.kernels, rows * LANES, self.tasks(w.len() * rows));
         let (x, pool) = self.input(w, x, rows);
-        pool.split_with(y, panel, tasks, workers, |first, y, worker| {
+        pool.split_with(y, panel, tasks, workers, move |first, y, worker| {
             let most = piece_panels(rows) / 2;
             for (i, y) in y.chunks_mut(most * panel).enumerate() {
                 let gate_up = &mut worker.piece[..2 * y.len()];

@@ -78,7 +78,7 @@ impl ExecContext {
         let form = match (w.data, rounding, quantized) {
             (_, Some(rounding), _) if let Some(FastUnit::Bf16(unit)) = unit => {
                 let to = &mut rounding.tiles[..tiles(w.inputs, rows)];
-                pool.split(to, tiles_of_row(w.inputs), tasks, |first, to| {
+                pool.split(to, tiles_of_row(w.inputs), tasks, move |first, to| {
                     unit.round(RoundToBf16 { x, inputs: w.inputs, rows, first, tiles: to });
                 });
                 Form::Bf16(unit, to)
@@ -141,7 +141,7 @@ impl QuantizedActivations {
             }
             _ => {
                 let to = &mut self.blocks[..activation_blocks(inputs, rows)];
-                pool.split(to, rows, tasks, |first, to| {
+                pool.split(to, rows, tasks, move |first, to| {
                     kernels.run(QuantizeBlocks { x, rows, first, bits, blocks: to });
                 });
                 Form::Quantized(bits, to)
@@ -160,7 +160,7 @@ fn quantize_tiles<'t, T: QuantizedTile + Send>(
     tasks: usize,
 ) -> &'t [T] {
     let to = &mut to[..quantized_tiles::<T>(inputs, rows)];
-    pool.split(to, quantized_tiles::<T>(inputs, 1), tasks, |first, tiles| {
+    pool.split(to, quantized_tiles::<T>(inputs, 1), tasks, move |first, tiles| {
         kernels.run(QuantizeTiles { x, inputs, rows, first, tiles });
     });
     to

@@ -10,12 +10,12 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{mem, ptr};
 
 use crate::storage::AlignedBuf;
 
@@ -66,12 +66,38 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// One step: a function to call once for each index below `tasks`, with the number of the thread that calls it.
-struct Job<'a> {
-    task: &'a (dyn Fn(usize, usize) + Sync),
+/// One step: what to call once for each index below `tasks`, with the number of the thread that calls it.
+#[derive(Clone, Copy)]
+struct Step {
+    /// [`call`] of the task's type.
+    call: unsafe fn(*const (), usize, usize),
+    /// The task, which lives until the step ends.
+    task: *const (),
     tasks: usize,
     /// What [`memory_size`] is where it was published.
     memory_size: usize,
+}
+
+/// Calls a task.
+///
+/// # Safety
+/// `task` points to a living `F`.
+unsafe fn call<F: Fn(usize, usize) + Sync>(task: *const (), index: usize, thread: usize) {
+    // SAFETY: the contract above.
+    unsafe { (*task.cast::<F>())(index, thread) }
+}
+
+/// A thread's share of the current step.
+#[derive(Default)]
+struct Share {
+    /// How many of its tasks nobody has claimed yet.
+    left: AtomicUsize,
+    /// The step, the same for all threads: see [`Step`]. It lies here so that one cache line tells a thread all of it, as
+    /// each that another core wrote takes long to come. Only read by a thread that has claimed a task of it, which keeps it alive.
+    call: AtomicPtr<()>,
+    task: AtomicPtr<()>,
+    tasks: AtomicUsize,
+    memory_size: AtomicUsize,
 }
 
 /// A value on cache lines of its own: who writes another one does not take it away. (Processors fetch lines in pairs.)
@@ -79,11 +105,9 @@ struct Job<'a> {
 struct Apart<T>(T);
 
 struct Shared {
-    /// For each thread, how many tasks of its share of the current step nobody has claimed yet. A thread works on its
-    /// own share first, whose tasks lie one after the other in memory, and then on what is left of others'.
-    shares: Box<[Apart<AtomicUsize>]>,
-    /// The current step. Only read by a thread that has claimed a task of it, which keeps it alive.
-    job: AtomicPtr<Job<'static>>,
+    /// Of each thread. It works on its own share first, whose tasks lie one after the other in memory, and then on what is left
+    /// of others'.
+    shares: Box<[Apart<Share>]>,
     /// Tasks of the current step that have ended.
     done: Apart<AtomicUsize>,
     /// Workers that are parked or about to be.
@@ -99,8 +123,7 @@ impl Pool {
     /// A pool of `threads` threads, the caller's included; the others are started by `spawn`, or else by std.
     pub(crate) fn new(threads: usize, spawn: Option<Spawn>) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
-            shares: (0..threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
-            job: AtomicPtr::new(ptr::null_mut()),
+            shares: (0..threads).map(|_| Apart(Share::default())).collect(),
             done: Apart(AtomicUsize::new(0)),
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -135,13 +158,16 @@ impl Pool {
     /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended. The second
     /// argument is the number of the calling thread, below [`Pool::threads`].
     ///
+    /// What the task captures should lie in it (`move`): each cache line of the caller that leads to another one is one more that
+    /// workers wait for.
+    ///
     /// `&mut self`: there is one step at a time.
-    pub(crate) fn run(&mut self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+    pub(crate) fn run<F: Fn(usize, usize) + Sync>(&mut self, tasks: usize, task: &F) {
         if self.threads == 1 || tasks < 2 {
             return (0..tasks).for_each(|index| task(index, CALLER));
         }
-        let job = Job { task, tasks, memory_size: memory_size() };
-        self.shared.publish(&job);
+        let task = ptr::from_ref(task).cast();
+        self.shared.publish(Step { call: call::<F>, task, tasks, memory_size: memory_size() });
         self.shared.help(CALLER);
         self.shared.wait_for_end(tasks);
         let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -160,7 +186,7 @@ impl Pool {
         f: impl Fn(usize, &mut [T]) + Sync,
     ) {
         let mut nothing = vec![(); self.threads()]; // takes no memory
-        self.split_with(data, unit, tasks, &mut nothing, |first, run, ()| f(first, run));
+        self.split_with(data, unit, tasks, &mut nothing, move |first, run, ()| f(first, run));
     }
 
     /// [`Pool::split`] with a state for each thread: `f(first unit, run, the calling thread's state)`.
@@ -177,7 +203,7 @@ impl Pool {
         assert!(states.len() >= self.threads(), "a state for each thread");
         let tasks = tasks.clamp(1, units.max(1));
         let (data, states) = (Base(data.as_mut_ptr()), Base(states.as_mut_ptr()));
-        self.run(tasks, &|task, thread| {
+        self.run(tasks, &move |task, thread| {
             let (first, end) = (units * task / tasks, units * (task + 1) / tasks);
             // SAFETY: `first <= end <= units` and each unit lies in one task's run only: the runs are disjoint pieces
             // of `data`, which stays exclusively borrowed until `run` returns, after the last task has ended.
@@ -204,7 +230,7 @@ impl Pool {
         );
         assert!(states.len() >= self.threads(), "a state for each thread");
         let (data, states) = (Base(data.as_mut_ptr()), Base(states.as_mut_ptr()));
-        self.run(ends.len(), &|index, thread| {
+        self.run(ends.len(), &move |index, thread| {
             let start = if index == 0 { 0 } else { ends[index - 1] };
             // SAFETY: `ends` ascend and lie inside `data`, and each run lies between two of them: the runs are disjoint
             // pieces of `data`, which stays exclusively borrowed until `run` returns, after the last task has ended.
@@ -230,7 +256,7 @@ impl Pool {
         assert!(states.len() >= self.threads(), "a state for each thread");
         let tasks = tasks.clamp(1, units.max(1));
         let states = Base(states.as_mut_ptr());
-        self.run(tasks, &|task, thread| {
+        self.run(tasks, &move |task, thread| {
             let (first, end) = (units * task / tasks, units * (task + 1) / tasks);
             // SAFETY: `first <= end <= units` and each unit lies in one task's columns only, and the columns stay exclusively
             // borrowed until `run` returns, after the last task has ended.
@@ -256,7 +282,7 @@ impl Pool {
         assert!(items_end <= items.len() && columns_end <= columns.own.len(), "runs inside of the data");
         assert!(states.len() >= self.threads(), "a state for each thread");
         let (items, states) = (Base(items.as_mut_ptr()), Base(states.as_mut_ptr()));
-        self.run(ends.len(), &|index, thread| {
+        self.run(ends.len(), &move |index, thread| {
             let start = if index == 0 { [0; 2] } else { ends[index - 1] };
             let end = ends[index];
             // SAFETY: `ends` ascend and lie inside `items` and the columns, and each run lies between two of them: the runs are
@@ -281,12 +307,15 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Makes `job` the current step and wakes who is parked. The step before has ended: no thread uses its job.
-    fn publish(&self, job: &Job<'_>) {
+    /// Makes `step` the current one and wakes who is parked. The step before has ended: no thread uses it.
+    fn publish(&self, step: Step) {
         self.done.0.store(0, Relaxed);
-        self.job.store(ptr::from_ref(job).cast_mut().cast(), Relaxed);
-        for (owner, share) in self.shares.iter().enumerate() {
-            share.0.store(self.share_of(owner, job.tasks).len(), Release);
+        for (owner, Apart(share)) in self.shares.iter().enumerate() {
+            share.call.store(step.call as *mut (), Relaxed);
+            share.task.store(step.task.cast_mut(), Relaxed);
+            share.tasks.store(step.tasks, Relaxed);
+            share.memory_size.store(step.memory_size, Relaxed);
+            share.left.store(self.share_of(owner, step.tasks).len(), Release);
         }
         // With `parked` in `wake_parked` and `park`: either this thread sees the worker that is about to park, or that
         // worker sees its share.
@@ -306,7 +335,7 @@ impl Shared {
             let share = &self.shares[owner].0;
             let mut ended = 0;
             let claim = |left: usize| left.checked_sub(1);
-            while let Ok(left) = share.fetch_update(Acquire, Acquire, claim) {
+            while let Ok(left) = share.left.fetch_update(Acquire, Acquire, claim) {
                 self.run_task(owner, left, thread);
                 ended += 1;
             }
@@ -318,12 +347,16 @@ impl Shared {
 
     /// Runs the claimed task of the current step: the one of `owner`'s share with `left` unclaimed ones from itself on.
     fn run_task(&self, owner: usize, left: usize, thread: usize) {
+        let Apart(Share { call, task, tasks, memory_size, .. }) = &self.shares[owner];
+        learn_of_growth(memory_size.load(Relaxed));
+        let (task, tasks) = (task.load(Relaxed).cast_const(), tasks.load(Relaxed));
+        // SAFETY: `publish` stored a function there, and the claim's Acquire saw that.
+        let call: unsafe fn(*const (), usize, usize) = unsafe { mem::transmute(call.load(Relaxed)) };
+        let index = self.share_of(owner, tasks).end - left;
         // SAFETY: the caller has claimed a task of the current step and not said that it ended, so `Pool::run` is still
-        // waiting in `wait_for_end` and the job on its stack is alive; the claim's Acquire saw `publish`'s stores.
-        let job = unsafe { &*self.job.load(Relaxed) };
-        learn_of_growth(job.memory_size);
-        let index = self.share_of(owner, job.tasks).end - left;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.task)(index, thread))) {
+        // waiting in `wait_for_end` and has the task borrowed, of the type that `call` was made for.
+        let run = || unsafe { call(task, index, thread) };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
@@ -338,7 +371,8 @@ impl Shared {
 
     /// A worker's life.
     fn work(&self, thread: usize) {
-        let is_idle = || self.shares[thread].0.load(SeqCst) == 0 && !self.stop.load(SeqCst);
+        let left = &self.shares[thread].0.left;
+        let is_idle = || left.load(SeqCst) == 0 && !self.stop.load(SeqCst);
         while !self.stop.load(SeqCst) {
             self.help(thread);
             let mut spins = 0;

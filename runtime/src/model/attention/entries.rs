@@ -25,7 +25,7 @@ impl Attention<'_, '_> {
             attention,
             ends,
             &mut s.workers,
-            |index, entries, mut attention, worker| {
+            move |index, entries, mut attention, worker| {
                 let end = ends[index][0];
                 let tiles = &tiles[end - entries.len()..end];
                 task.fetch_keys(&entries[0], tiles[0], 0);

@@ -41,7 +41,7 @@ impl Attention<'_, '_> {
         let (head_len, unit) = (rows * self.config.head_dim, rows * LANES);
         let len = self.config.num_key_value_heads * panels * unit;
         let (queries, (heads, pool)) = (&*s.queries, self.heads(tile.entry));
-        pool.split(&mut s.scores[..len], unit, tasks, |first, mut scores| {
+        pool.split(&mut s.scores[..len], unit, tasks, move |first, mut scores| {
             let mut panel = first;
             while !scores.is_empty() {
                 // As far as the head reaches.
@@ -63,7 +63,7 @@ impl Attention<'_, '_> {
         let scores = &mut s.scores[..self.config.num_key_value_heads * head_len];
         let tasks = self.exec.tasks(scores.len() * LANES); // an exponential counts as many multiplications
         let (heads, pool) = self.heads(tile.entry);
-        pool.split(scores, head_len, tasks, |first, scores| {
+        pool.split(scores, head_len, tasks, move |first, scores| {
             for (head, scores) in (first..).zip(scores.chunks_exact_mut(head_len)) {
                 heads.kernels.run(Softmax { scores, rows, tokens, len, window, scale });
                 heads.scale(head, scores, positions.clone(), rows);
@@ -79,7 +79,7 @@ impl Attention<'_, '_> {
         let (scores, (heads, pool)) = (&*s.scores, self.heads(tile.entry));
         let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side
         let unit = together * rows * LANES;
-        pool.split(mixed, unit, tasks, |first, mixed| {
+        pool.split(mixed, unit, tasks, move |first, mixed| {
             for (panel, mixed) in (first * together..).step_by(together).zip(mixed.chunks_exact_mut(unit)) {
                 let (head, feature) = (panel / heads.panels, panel % heads.panels);
                 let probabilities = &scores[head * head_len..][..head_len];
