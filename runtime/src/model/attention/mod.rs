@@ -12,7 +12,7 @@ mod tiles;
 use std::ops::Range;
 
 pub(super) use self::tiles::QueryTiles;
-use self::tiles::TILE_TOKENS;
+use self::tiles::{QueryTile, TILE_TOKENS};
 use super::batch::Rows;
 use super::rope::Rope;
 use super::weights::LayerWeights;
@@ -34,7 +34,8 @@ pub(super) fn reserve(
     s: &mut Scratch,
 ) -> Result<()> {
     let rounds = exec.rounds_attention(batch.iter().map(|entry| entry.tokens.len()).sum());
-    tiles.set(config, rounds, batch, s)?;
+    let is_long = |tile: &QueryTile| exec.tasks(tile.work(config, usize::MAX)) > 1;
+    tiles.set(config, rounds, is_long, batch, s)?;
     if rounds { rounded::resize(exec.kernels, config, tiles, s) } else { Ok(()) }
 }
 

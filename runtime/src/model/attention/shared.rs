@@ -30,8 +30,7 @@ impl Attention<'_, '_> {
     /// Positions that the tile sees, its queries with a key-value head, and tasks to cut a product of both into.
     fn sizes(&self, tile: QueryTile) -> (Range<usize>, usize, usize) {
         let (positions, rows) = (tile.seen(self.window()), self.config.heads_per_kv() * tile.tokens);
-        let work = self.config.attention_width() * tile.tokens * positions.len();
-        (positions, rows, self.exec.tasks(work))
+        (positions, rows, self.exec.tasks(tile.work(self.config, self.window())))
     }
 
     /// `scores = queries keys`: `[kv head][positions/16][heads_per_kv][tokens][16]`

@@ -51,6 +51,7 @@ impl QueryTiles {
         &mut self,
         config: &Config,
         rounds: bool,
+        is_long: impl Fn(&QueryTile) -> bool,
         batch: &[Rows<'_>],
         s: &mut Scratch,
     ) -> Result<()> {
@@ -72,7 +73,7 @@ impl QueryTiles {
         let threads = s.workers.len() as u64;
         self.cut_by_entry(batch.len(), threads);
         if !rounds && !self.is_by_entry() {
-            self.share(heads as u64, threads);
+            self.share(heads as u64, threads, is_long);
         }
         let token_len = group * config.head_dim;
         self.ends.clear();
@@ -128,12 +129,16 @@ impl QueryTiles {
         }
     }
 
-    /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long.
-    fn share(&mut self, heads: u64, threads: u64) {
+    /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long. One that is alone
+    /// is if it `is_long`: it takes three steps, for which threads wait, instead of one.
+    fn share(&mut self, heads: u64, threads: u64, is_long: impl Fn(&QueryTile) -> bool) {
+        if let [only] = &mut self.tiles[..] {
+            only.is_shared = is_long(only);
+            return;
+        }
         let cost: u64 = self.tiles.iter().map(QueryTile::cost).sum();
-        let is_only = self.tiles.len() == 1;
         for tile in &mut self.tiles {
-            tile.is_shared = is_only || LONGEST_TASK * threads * tile.cost() > heads * cost;
+            tile.is_shared = LONGEST_TASK * threads * tile.cost() > heads * cost;
         }
     }
 }
@@ -221,6 +226,11 @@ impl QueryTile {
     /// What its attention costs, in positions of a token.
     fn cost(&self) -> u64 {
         self.end() as u64 * (BASE_TOKENS + self.tokens as u64)
+    }
+
+    /// Multiplications of its queries with keys, of which each sees so many at most.
+    pub(super) fn work(&self, config: &Config, window: usize) -> usize {
+        config.attention_width() * self.tokens * self.seen(window).len()
     }
 
     /// The positions that one of its tokens sees, from the first of a panel on.
