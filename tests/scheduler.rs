@@ -323,7 +323,7 @@ impl Beside {
         (self.scheduler.kv_bytes() - self.kv_bytes, ended)
     }
 
-    /// Passes until a request ends.
+    /// Runs passes until requests end, and returns these.
     fn finish(&mut self) -> Vec<RequestId> {
         (0..MOST_PASSES).find_map(|_| Some(self.step().1).filter(|ended| !ended.is_empty())).unwrap()
     }
@@ -373,13 +373,17 @@ fn who_was_short_gives_all_back_in_the_next_pass() {
 fn who_shares_gives_it_back_in_the_next_pass() {
     let model = model(Dtype::F32);
     let tokens = scattered_tokens(&model, 900);
-    let mut beside = Beside::stream(&model, SchedulerOptions::default());
+    // Room for the stream, which may come to 400 positions, and for one of the others.
+    let kv_bytes = (7 + 15) * 64 * KvDtype::F32.bytes_per_token(model.config());
+    let mut beside = Beside::stream(&model, SchedulerOptions::default().kv_bytes(kv_bytes));
     let first = beside.submit(&tokens);
     assert_eq!(beside.finish(), [first]);
     // 14 blocks of 15 are the prefix cache's, too.
     assert_eq!(beside.blocks_after(), [0]);
     let second = beside.submit(&tokens);
     assert_eq!(beside.step(), (15 * beside.kv_bytes_of_block(), vec![second]));
+    let third = beside.submit(&tokens);
+    assert_eq!(beside.step(), (15 * beside.kv_bytes_of_block(), vec![third]));
     assert_eq!(beside.blocks_after(), [0]);
 }
 

@@ -66,19 +66,10 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// One step: what to call once for each index below `tasks`, with the number of the thread that calls it.
-#[derive(Clone, Copy)]
-struct Step {
-    /// [`call`] of the task's type.
-    call: unsafe fn(*const (), usize, usize),
-    /// The task, which lives until the step ends.
-    task: *const (),
-    tasks: usize,
-    /// What [`memory_size`] is where it was published.
-    memory_size: usize,
-}
+/// [`call`] for the type of a step's task.
+type Call = unsafe fn(*const (), usize, usize);
 
-/// Calls a task.
+/// Calls `task` for an index below the number of tasks, with the number of the thread that calls it.
 ///
 /// # Safety
 /// `task` points to a living `F`.
@@ -92,11 +83,12 @@ unsafe fn call<F: Fn(usize, usize) + Sync>(task: *const (), index: usize, thread
 struct Share {
     /// How many of its tasks nobody has claimed yet.
     left: AtomicUsize,
-    /// The step, the same for all threads: see [`Step`]. It lies here so that one cache line tells a thread all of it, as
-    /// each that another core wrote takes long to come. Only read by a thread that has claimed a task of it, which keeps it alive.
+    /// A [`Call`]. This and what follows is the step, the same for all threads. So one cache line tells a thread all of it: a line
+    /// that another core wrote takes long to come. Only a thread that has claimed a task reads it, which keeps the step alive.
     call: AtomicPtr<()>,
     task: AtomicPtr<()>,
     tasks: AtomicUsize,
+    /// What [`memory_size`] was where the step was published.
     memory_size: AtomicUsize,
 }
 
@@ -158,16 +150,15 @@ impl Pool {
     /// Calls `task` once for each index below `tasks`, on all threads, and returns when all calls have ended. The second
     /// argument is the number of the calling thread, below [`Pool::threads`].
     ///
-    /// What the task captures should lie in it (`move`): each cache line of the caller that leads to another one is one more that
-    /// workers wait for.
+    /// A task should own what it captures (`move`): each reference to the caller's stack is one more cache line that workers wait
+    /// for.
     ///
     /// `&mut self`: there is one step at a time.
     pub(crate) fn run<F: Fn(usize, usize) + Sync>(&mut self, tasks: usize, task: &F) {
         if self.threads == 1 || tasks < 2 {
             return (0..tasks).for_each(|index| task(index, CALLER));
         }
-        let task = ptr::from_ref(task).cast();
-        self.shared.publish(Step { call: call::<F>, task, tasks, memory_size: memory_size() });
+        self.shared.publish(call::<F>, ptr::from_ref(task).cast(), tasks);
         self.shared.help(CALLER);
         self.shared.wait_for_end(tasks);
         let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -307,15 +298,15 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Makes `step` the current one and wakes who is parked. The step before has ended: no thread uses it.
-    fn publish(&self, step: Step) {
+    /// Makes these tasks the current step and wakes who is parked. The step before has ended: no thread uses it.
+    fn publish(&self, call: Call, task: *const (), tasks: usize) {
         self.done.0.store(0, Relaxed);
         for (owner, Apart(share)) in self.shares.iter().enumerate() {
-            share.call.store(step.call as *mut (), Relaxed);
-            share.task.store(step.task.cast_mut(), Relaxed);
-            share.tasks.store(step.tasks, Relaxed);
-            share.memory_size.store(step.memory_size, Relaxed);
-            share.left.store(self.share_of(owner, step.tasks).len(), Release);
+            share.call.store(call as *mut (), Relaxed);
+            share.task.store(task.cast_mut(), Relaxed);
+            share.tasks.store(tasks, Relaxed);
+            share.memory_size.store(memory_size(), Relaxed);
+            share.left.store(self.share_of(owner, tasks).len(), Release);
         }
         // With `parked` in `wake_parked` and `park`: either this thread sees the worker that is about to park, or that
         // worker sees its share.
@@ -351,7 +342,7 @@ impl Shared {
         learn_of_growth(memory_size.load(Relaxed));
         let (task, tasks) = (task.load(Relaxed).cast_const(), tasks.load(Relaxed));
         // SAFETY: `publish` stored a function there, and the claim's Acquire saw that.
-        let call: unsafe fn(*const (), usize, usize) = unsafe { mem::transmute(call.load(Relaxed)) };
+        let call: Call = unsafe { mem::transmute(call.load(Relaxed)) };
         let index = self.share_of(owner, tasks).end - left;
         // SAFETY: the caller has claimed a task of the current step and not said that it ended, so `Pool::run` is still
         // waiting in `wait_for_end` and has the task borrowed, of the type that `call` was made for.

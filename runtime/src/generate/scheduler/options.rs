@@ -15,8 +15,8 @@ pub struct SchedulerOptions {
     /// so many times as long, by an estimate that knows no clock. From 1 up; infinity lets prompts in as fast as they
     /// go, which serves all together best.
     pub pace: f32,
-    /// Bytes of keys and values that the running requests may take together. Each counts with all that it may come to,
-    /// whether or not it shares some of it. A request that does not fit now waits.
+    /// Bytes of keys and values that the running requests may take together, and those that ended until they have given theirs
+    /// back. Each counts with all that it may come to, whether or not it shares some of it. A request that does not fit now waits.
     pub kv_bytes: usize,
     /// Bytes of keys and values that are kept for prompts that begin alike, beside
     /// [`SchedulerOptions::kv_bytes`]; 0 keeps none.

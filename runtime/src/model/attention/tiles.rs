@@ -129,8 +129,8 @@ impl QueryTiles {
         }
     }
 
-    /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long. One that is alone
-    /// is if it `is_long`: it takes three steps, for which threads wait, instead of one.
+    /// Decides which tiles all threads attend to together: those whose tasks, one for each head, are too long. A tile that is
+    /// alone is shared only if it `is_long`: sharing takes three steps instead of one, and threads wait for each.
     fn share(&mut self, heads: u64, threads: u64, is_long: impl Fn(&QueryTile) -> bool) {
         if let [only] = &mut self.tiles[..] {
             only.is_shared = is_long(only);
