@@ -46,8 +46,9 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 #[doc(hidden)] // the converter's, too
 pub use self::ops::math::{exp, sin_cos};
 pub(crate) use self::ops::{
-    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, QuantizeBlocks,
-    QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues, ScaleLanes, ScaleRows, SiluMul, Softmax,
+    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, Placing,
+    QuantizeBlocks, QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues, ScaleLanes, ScaleRows, SiluMul,
+    Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read, Widen};
 pub(crate) use self::panels::{Elements, Panels};
@@ -276,14 +277,14 @@ impl Kernels {
 
     /// [`Matmul`] for a matrix of floats.
     pub(crate) fn matmul(self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
-        self.matmul_before_next(w, None, x, rows, y, accumulate);
+        self.matmul_placed(w, Placing { stride: w.inputs, to_next: None }, x, rows, y, accumulate);
     }
 
-    /// The same where it is known how many bytes lie between `w` and what is multiplied next.
-    pub(crate) fn matmul_before_next(
+    /// The same for panels that lie so.
+    pub(crate) fn matmul_placed(
         self,
         w: Panels<'_>,
-        to_next: Option<isize>,
+        placing: Placing,
         x: &[f32],
         rows: usize,
         y: &mut [f32],
@@ -291,10 +292,10 @@ impl Kernels {
     ) {
         let (inputs, first_row) = (w.inputs, 0);
         match w.data {
-            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
-            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
-            Elements::F16(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
-            Elements::I8(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next }),
+            Elements::F32(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
+            Elements::Bf16(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
+            Elements::F16(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
+            Elements::I8(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
         }
     }
@@ -337,7 +338,8 @@ impl Kernels {
         y: &mut [f32],
     ) {
         if inputs > 0 && first_row < rows {
-            self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate: true, to_next: None });
+            let placing = Placing { stride: inputs, to_next: None };
+            self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate: true });
         }
     }
 

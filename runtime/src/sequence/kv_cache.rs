@@ -355,7 +355,8 @@ impl KvCache {
         Panels { data: self.elements(block, start..start + self.numbers()), inputs: self.head_dim }
     }
 
-    /// What scores with these keys are multiplied by, one for each position; nothing where keys have no scales.
+    /// What scores with these keys are multiplied by, one for each position; nothing where keys have no scales, or there is no such
+    /// KV block.
     pub(crate) fn key_scales(&self, layer: usize, head: usize, block: usize) -> Option<&[f32]> {
         self.scales(self.layer(layer).start + 2 * head * self.half_head(), block)
     }
@@ -369,13 +370,14 @@ impl KvCache {
     fn scales(&self, start: usize, block: usize) -> Option<&[f32]> {
         match &self.blocks {
             KvBlocks::Q8(blocks) => {
-                Some(bytemuck::cast_slice(&blocks[block][start..][self.numbers()..self.half_head()]))
+                Some(bytemuck::cast_slice(&blocks.get(block)?[start..][self.numbers()..self.half_head()]))
             }
             _ => None,
         }
     }
 
-    /// Panels of the values at `positions` inside KV block `block`: `[panels][positions][16]`; several only of all positions.
+    /// Panels of the values at `positions` inside KV block `block`: `[positions][16]` each, [`KV_BLOCK`] positions from one to the
+    /// next.
     pub(crate) fn values(
         &self,
         layer: usize,

@@ -25,8 +25,9 @@ impl<O: PlainOp> RunOn<Scalar> for O {
 
 impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
     fn run_on(self, _: Scalar) {
-        let Matmul { w, inputs, x, rows, first_row, y, accumulate, .. } = self;
-        let panels = w.chunks_exact(inputs / E::INPUTS * LANES);
+        let Matmul { w, inputs, placing, x, rows, first_row, y, accumulate } = self;
+        let [len, stride] = [inputs, placing.stride].map(|inputs| inputs / E::INPUTS * LANES);
+        let panels = w.chunks(stride).map(|panel| &panel[..len]);
         for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {
             for (row, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate().skip(first_row) {
                 let mut sums = if accumulate { *y } else { [0.0; LANES] };

@@ -18,6 +18,7 @@ pub(crate) struct Matmul<'a, E> {
     /// `[panels][inputs / INPUTS][16]`
     pub w: &'a [E],
     pub inputs: usize,
+    pub placing: Placing,
     /// `[inputs/16, rounded up][rows][16]`
     pub x: &'a [f32],
     pub rows: usize,
@@ -26,16 +27,25 @@ pub(crate) struct Matmul<'a, E> {
     /// `[panels][rows][16]`
     pub y: &'a mut [f32],
     pub accumulate: bool,
-    /// Bytes from `w` to what is multiplied next, in the same layout, which is fetched meanwhile.
+}
+
+/// How a matrix's panels lie in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Placing {
+    /// Inputs from the start of a panel to that of the next one: more than are multiplied, where a KV block is not full.
+    pub stride: usize,
+    /// Bytes to what is multiplied next, in the same layout, which is fetched meanwhile.
     pub to_next: Option<isize>,
 }
 
 impl<E: Element> Op for Matmul<'_, E> {
     fn check(&self) {
-        let panels = self.w.len() / (self.inputs / E::INPUTS * LANES);
+        let panels = self.y.len() / (self.rows * LANES);
+        let [inputs, stride] = [self.inputs, self.placing.stride].map(|inputs| inputs / E::INPUTS * LANES);
+        assert!(inputs <= stride, "panels do not overlap");
         assert_eq!(
-            panels,
-            self.y.len() / (self.rows * LANES),
+            self.w.len() + (stride - inputs),
+            panels * stride,
             "one panel of weights for each panel of output"
         );
         let padded = self.inputs.next_multiple_of(LANES);
@@ -45,8 +55,9 @@ impl<E: Element> Op for Matmul<'_, E> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let Matmul { w, inputs, x, rows, first_row, y, accumulate, to_next } = self;
-        let product = FloatProduct { simd, inputs, x: x.as_chunks().0, rows, first_row, accumulate, to_next };
+        let Matmul { w, inputs, placing, x, rows, first_row, y, accumulate } = self;
+        let x = x.as_chunks().0;
+        let product = FloatProduct { simd, inputs, placing, x, rows, first_row, accumulate };
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
@@ -69,14 +80,13 @@ impl<E: Element> Op for Matmul<'_, E> {
 struct FloatProduct<'a, S> {
     simd: S,
     inputs: usize,
+    placing: Placing,
     x: &'a [[f32; LANES]],
     rows: usize,
     /// Rows before it are passed over.
     first_row: usize,
     /// Whether the chains go on from what is in `y`.
     accumulate: bool,
-    /// Bytes to what is multiplied next.
-    to_next: Option<isize>,
 }
 
 impl<S: Simd> FloatProduct<'_, S> {
@@ -88,9 +98,9 @@ impl<S: Simd> FloatProduct<'_, S> {
             done += self.streams::<E, 4>(w, y);
         }
         if S::STREAMS >= 2 {
-            done += self.streams::<E, 2>(&w[done * self.depth::<E>()..], &mut y[done..]);
+            done += self.streams::<E, 2>(self.panels_from(w, done), &mut y[done..]);
         }
-        self.streams::<E, 1>(&w[done * self.depth::<E>()..], &mut y[done..]);
+        self.streams::<E, 1>(self.panels_from(w, done), &mut y[done..]);
     }
 
     /// `P` runs of as many panels, for one row; returns how many panels that were.
@@ -100,7 +110,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         for first in 0..run {
             let (mut panels, mut sums) = ([w; P], [[0.0; LANES]; P]);
             for p in 0..P {
-                panels[p] = &w[(first + p * run) * self.depth::<E>()..][..self.depth::<E>()];
+                panels[p] = self.panel(w, first + p * run);
                 sums[p] = y[first + p * run];
             }
             self.register_tile::<E, 1, P>(panels, 0, &mut sums);
@@ -119,7 +129,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
-        } else if self.simd.outruns_memory() && self.to_next.is_none() && self.inputs > SHORT {
+        } else if self.simd.outruns_memory() && self.placing.to_next.is_none() && self.inputs > SHORT {
             // Two panels side by side are two streams of memory, which are worth it where both are short.
             self.few_rows::<E, R, 1>(w, y);
         } else {
@@ -130,14 +140,18 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// Every weight is used a few times, out of a register.
     #[inline(always)]
     fn few_rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
-        let together = y.len() / (P * self.rows) * P;
-        let (w, last) = w.split_at(together * self.depth::<E>());
-        let (y, last_y) = y.split_at_mut(together * self.rows);
-        for (w, y) in w.chunks_exact(P * self.depth::<E>()).zip(y.chunks_exact_mut(P * self.rows)) {
-            self.row_tile::<E, R, P>(self.panels(w), self.first_row, self.rows - self.first_row, y);
+        let rows = self.rows - self.first_row;
+        let mut tiles = y.chunks_exact_mut(P * self.rows);
+        let mut done = 0;
+        for y in &mut tiles {
+            let mut panels = [self.panel(w, done); P];
+            unrolled!(p < P of 4 => { panels[p] = self.panel(w, done + p) });
+            self.row_tile::<E, R, P>(panels, self.first_row, rows, y);
+            done += P;
         }
-        for (w, y) in last.chunks_exact(self.depth::<E>()).zip(last_y.chunks_exact_mut(self.rows)) {
-            self.row_tile::<E, R, 1>(self.panels(w), self.first_row, self.rows - self.first_row, y);
+        for y in tiles.into_remainder().chunks_exact_mut(self.rows) {
+            self.row_tile::<E, R, 1>([self.panel(w, done)], self.first_row, rows, y);
+            done += 1;
         }
     }
 
@@ -149,8 +163,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         y: &mut [[f32; LANES]],
     ) {
         let mut buffer = [[0.0; LANES]; DEPTH];
-        let depth = self.depth::<E>();
-        for (w, y) in w.chunks(P * depth).zip(y.chunks_mut(P * self.rows)) {
+        let stride = self.stride::<E>();
+        for (w, y) in w.chunks(P * stride).zip(y.chunks_mut(P * self.rows)) {
             for start in (0..self.inputs).step_by(DEPTH) {
                 let part = FloatProduct {
                     inputs: DEPTH.min(self.inputs - start),
@@ -159,17 +173,17 @@ impl<S: Simd> FloatProduct<'_, S> {
                     ..*self
                 };
                 let (first, len) = (start / E::INPUTS, part.depth::<E>());
-                let panel = |p: usize| &w[p * depth + first..][..len];
+                let panel = |p: usize| &w[p * stride + first..][..len];
                 if S::WIDENS {
                     // What follows the weights does not follow the buffer.
-                    let part = FloatProduct { to_next: None, ..part };
+                    let part = FloatProduct { placing: Placing { to_next: None, ..part.placing }, ..part };
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
                         part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], 0, y);
                     }
                 } else if y.len() == P * self.rows {
                     let mut panels = [panel(0); P];
                     unrolled!(p < P of 4 => { panels[p] = panel(p) });
-                    let ahead = if start + DEPTH < self.inputs { len } else { P * depth - first };
+                    let ahead = if start + DEPTH < self.inputs { len } else { P * stride - first };
                     part.row_tiles::<E, R, P>(panels, ahead, y);
                 } else {
                     part.row_tiles::<E, R, 1>([panel(0)], len, y);
@@ -193,7 +207,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         let share = |all: usize, tile: usize| all * tile / tiles;
         let is_told = ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS);
         let ahead = (ahead * size_of::<[E; LANES]>()).cast_signed();
-        let ahead = self.to_next.or(if is_told { Some(ahead) } else { None });
+        let ahead = self.placing.to_next.or(if is_told { Some(ahead) } else { None });
         for tile in 0..tiles {
             if let Some(ahead) = ahead {
                 let (first, end) = (share(panels[0].len(), tile), share(panels[0].len(), tile + 1));
@@ -255,7 +269,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
         // Weights that are used once are waited for.
         let is_told = self.tells_of_next::<E, R>();
-        let ahead = self.to_next.or(if is_told { Some(simd.bytes_ahead().cast_signed()) } else { None });
+        let ahead =
+            self.placing.to_next.or(if is_told { Some(simd.bytes_ahead().cast_signed()) } else { None });
         let ahead = if rows == R { ahead } else { None };
         let x = &self.x[first..];
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
@@ -313,14 +328,22 @@ impl<S: Simd> FloatProduct<'_, S> {
         self.inputs / E::INPUTS
     }
 
-    /// Cuts `P` panels apart.
+    /// The same from the start of a panel to that of the next one.
     #[inline(always)]
-    fn panels<'w, E: Element, const P: usize>(&self, w: &'w [[E; LANES]]) -> [&'w [[E; LANES]]; P] {
-        let mut panels = [w; P];
-        for (p, panel) in panels.iter_mut().enumerate() {
-            *panel = &w[p * self.depth::<E>()..][..self.depth::<E>()];
-        }
-        panels
+    fn stride<E: Element>(&self) -> usize {
+        self.placing.stride / E::INPUTS
+    }
+
+    /// Panel `index` of some.
+    #[inline(always)]
+    fn panel<'w, E: Element>(&self, w: &'w [[E; LANES]], index: usize) -> &'w [[E; LANES]] {
+        &w[index * self.stride::<E>()..][..self.depth::<E>()]
+    }
+
+    /// The panels from the `first` on, if there are any.
+    #[inline(always)]
+    fn panels_from<'w, E: Element>(&self, w: &'w [[E; LANES]], first: usize) -> &'w [[E; LANES]] {
+        w.get(first * self.stride::<E>()..).unwrap_or_default()
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) use self::features::RoundFeatures;
 pub(crate) use self::integers::{MatmulQuantized, MatmulRounded, MatmulTiles};
 pub(crate) use self::math::{Add, InverseRms, ScaleLanes, ScaleRows, SiluMul, Softmax};
 pub(super) use self::matmul::Matmul;
+pub(crate) use self::matmul::Placing;
 pub(super) use self::peak::{MultiplyAdds, Read, STREAMS, SUMS};
 pub(crate) use self::quantize::{QuantizeBlocks, QuantizeTiles};
 pub(crate) use self::values::RoundValues;

@@ -19,7 +19,7 @@ use super::weights::LayerWeights;
 use crate::error::Result;
 use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
-use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
+use crate::kernels::{InverseRms, Kernels, LANES, Placing, ScaleLanes, ScaleRows, fetch};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
 
 /// What storing a number takes, in multiplications of a product, where each row belongs to another sequence: it waits for memory.
@@ -195,6 +195,9 @@ fn first_seen(position: usize, window: usize) -> usize {
 /// Panels of positions in a KV block.
 const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
 
+/// How many KV blocks ahead scales of values are fetched: those of one are used up before memory has answered.
+const SCALES_AHEAD: usize = 4;
+
 /// The cached keys and values of one layer, as factors of products.
 #[derive(Clone, Copy)]
 struct Heads<'a> {
@@ -216,8 +219,8 @@ impl Heads<'_> {
             let count = (KV_BLOCK_PANELS - inside).min(scores.len() / (rows * LANES));
             let (run, rest) = scores.split_at_mut(count * rows * LANES);
             let keys = self.cache.keys(self.layer, head, block).slice(inside, count);
-            let to_next = self.cache.bytes_to_next(block);
-            self.kernels.matmul_before_next(keys, to_next, queries, rows, run, false);
+            let placing = Placing { stride: keys.inputs, to_next: self.cache.bytes_to_next(block) };
+            self.kernels.matmul_placed(keys, placing, queries, rows, run, false);
             if let Some(scales) = self.cache.key_scales(self.layer, head, block) {
                 self.kernels.run(ScaleLanes { x: run, rows, scales: &scales[inside * LANES..] });
             }
@@ -233,6 +236,10 @@ impl Heads<'_> {
             // As far as the KV block reaches.
             let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
             let Some(scales) = self.cache.value_scales(self.layer, head, block) else { return };
+            // The processor cannot foresee where another KV block is.
+            if let Some(scales) = self.cache.value_scales(self.layer, head, block + SCALES_AHEAD) {
+                fetch(scales);
+            }
             let len = ((KV_BLOCK - inside) * rows).min(probabilities.len());
             let (x, rest) = probabilities.split_at_mut(len);
             self.kernels.run(ScaleLanes { x, rows, scales: &scales[inside..] });
@@ -258,15 +265,10 @@ impl Heads<'_> {
             let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
             let end = KV_BLOCK.min(positions.end - block * KV_BLOCK);
             let probabilities = &probabilities[(position - positions.start) * rows..];
-            // The panels of a whole KV block lie one after the other.
-            let together = if end - inside == KV_BLOCK { panels } else { 1 };
-            let runs = mixed.chunks_exact_mut(together * rows * LANES);
-            let to_next = self.cache.bytes_to_next(block);
-            for (first, mixed) in (feature..).step_by(together).zip(runs) {
-                let values = self.cache.values(self.layer, head, block, first..first + together, inside..end);
-                let accumulate = position > positions.start;
-                self.kernels.matmul_before_next(values, to_next, probabilities, rows, mixed, accumulate);
-            }
+            let values = self.cache.values(self.layer, head, block, feature..feature + panels, inside..end);
+            let placing = Placing { stride: KV_BLOCK, to_next: self.cache.bytes_to_next(block) };
+            let accumulate = position > positions.start;
+            self.kernels.matmul_placed(values, placing, probabilities, rows, mixed, accumulate);
             position += end - inside;
         }
     }
