@@ -355,8 +355,7 @@ impl KvCache {
         Panels { data: self.elements(block, start..start + self.numbers()), inputs: self.head_dim }
     }
 
-    /// What scores with these keys are multiplied by, one for each position; nothing where keys have no scales, or there is no such
-    /// KV block.
+    /// What scores with these keys are multiplied by, one for each position; nothing where keys have no scales.
     pub(crate) fn key_scales(&self, layer: usize, head: usize, block: usize) -> Option<&[f32]> {
         self.scales(self.layer(layer).start + 2 * head * self.half_head(), block)
     }
@@ -370,7 +369,7 @@ impl KvCache {
     fn scales(&self, start: usize, block: usize) -> Option<&[f32]> {
         match &self.blocks {
             KvBlocks::Q8(blocks) => {
-                Some(bytemuck::cast_slice(&blocks.get(block)?[start..][self.numbers()..self.half_head()]))
+                Some(bytemuck::cast_slice(&blocks[block][start..][self.numbers()..self.half_head()]))
             }
             _ => None,
         }
@@ -419,6 +418,15 @@ impl KvCache {
                 fetch(&values[inside.start * LANES..inside.end * LANES]);
             }
         });
+    }
+
+    /// The same of what its values' probabilities are multiplied by, if there is such a KV block and it has scales.
+    pub(crate) fn fetch_value_scales(&self, layer: usize, head: usize, block: usize) {
+        if block < with!(&self.blocks, blocks => blocks.len())
+            && let Some(scales) = self.value_scales(layer, head, block)
+        {
+            fetch(scales);
+        }
     }
 
     /// Starts to fetch all that [`KvCache::store`] changes at `position` of a layer.

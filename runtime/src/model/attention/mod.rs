@@ -19,7 +19,7 @@ use super::weights::LayerWeights;
 use crate::error::Result;
 use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
-use crate::kernels::{InverseRms, Kernels, LANES, Placing, ScaleLanes, ScaleRows, fetch};
+use crate::kernels::{InverseRms, Kernels, LANES, Placing, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
 
 /// What storing a number takes, in multiplications of a product, where each row belongs to another sequence: it waits for memory.
@@ -236,10 +236,7 @@ impl Heads<'_> {
             // As far as the KV block reaches.
             let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
             let Some(scales) = self.cache.value_scales(self.layer, head, block) else { return };
-            // The processor cannot foresee where another KV block is.
-            if let Some(scales) = self.cache.value_scales(self.layer, head, block + SCALES_AHEAD) {
-                fetch(scales);
-            }
+            self.cache.fetch_value_scales(self.layer, head, block + SCALES_AHEAD);
             let len = ((KV_BLOCK - inside) * rows).min(probabilities.len());
             let (x, rest) = probabilities.split_at_mut(len);
             self.kernels.run(ScaleLanes { x, rows, scales: &scales[inside..] });
