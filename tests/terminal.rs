@@ -56,6 +56,14 @@ fn shown(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
+/// Whether some text is a whole one but for one piece, wherever that was.
+fn lacks_one_piece_at_most(text: &str, whole: &str) -> bool {
+    let equal = |(a, b): &(u8, u8)| a == b;
+    let from_start = text.bytes().zip(whole.bytes()).take_while(equal).count();
+    let from_end = text.bytes().rev().zip(whole.bytes().rev()).take_while(equal).count();
+    text.len() <= whole.len() && from_start + from_end >= text.len()
+}
+
 /// Types a line once the terminal waits for it, and awaits what the screen shows then.
 fn say(terminal: &Terminal, screen: &mut String, line: &str, answer: &str) {
     terminal.wait_for_screen(screen);
@@ -121,7 +129,6 @@ fn ctrl_c_stops_the_answer_and_ctrl_d_the_program() {
     let screen = terminal.wait_for("the answer's end", |screen| screen.ends_with("(stopped)\n>"));
     let (_, answer) = screen.split_once("> Once upon a time\n").unwrap();
     let answer = answer.strip_suffix("\n(stopped)\n>").unwrap().replace("^C", "");
-    assert!(shown(&full).starts_with(answer.trim_end()) && answer.len() < full.len(), "{answer}\nof\n{full}");
 
     // The part that came is part of the conversation.
     let file = tales.temp.join("stopped.json");
@@ -129,7 +136,11 @@ fn ctrl_c_stops_the_answer_and_ctrl_d_the_program() {
     terminal.press("Enter");
     terminal.wait_for("the file", |screen| screen.ends_with("stopped.json)\n>"));
     let saved: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert_eq!(shown(saved["messages"][1]["content"].as_str().unwrap()), shown(&answer));
+    let part = saved["messages"][1]["content"].as_str().unwrap();
+    assert!(full.starts_with(part) && part.len() < full.len(), "{part}\nof\n{full}");
+    // At Ctrl-C the kernel drops what was written and the terminal has not read: the screen may lack a piece.
+    let part = shown(part);
+    assert!(lacks_one_piece_at_most(&shown(&answer), &part), "{answer}\nof\n{part}");
 
     // At the prompt it forgets the line and stays.
     terminal.type_text("a line");
