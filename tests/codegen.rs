@@ -36,8 +36,12 @@ const NEON_I8MM: &str = "4NeonKb1_KB";
 
 const F32: &str = "6MatmulfE";
 const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
-const F16: &str = "6MatmulNtNtBc_4half3F16E";
-const I8: &str = "6MatmulaE";
+const F32_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalffE";
+const F16_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalfNtNtBc_4half3F16E";
+const I8_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalfaE";
+const F32_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalffE";
+const F16_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalfNtNtBc_4half3F16E";
+const I8_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalfaE";
 const QUANTIZED: &str = "15MatmulQuantizedE";
 const TILES: &str = "11MatmulTilesNtNtBc_5tiles14ActivationTileE";
 const SPLIT_TILES: &str = "11MatmulTilesNtNtBc_5tiles9SplitTileE";
@@ -64,15 +68,23 @@ const X86: Processor = Processor {
     kernels: &[
         kernel(AVX2, F32, "avx2 f32", 1.9),
         kernel(AVX2, BF16, "avx2 bf16", 2.1),
-        kernel(AVX2, F16, "avx2 f16", 2.1),
-        kernel(AVX2, I8, "avx2 i8", 2.1),
+        kernel(AVX2, F32_KEYS, "avx2 f32 keys", 1.9),
+        kernel(AVX2, F32_VALUES, "avx2 f32 values", 1.9),
+        kernel(AVX2, F16_KEYS, "avx2 f16 keys", 2.1),
+        kernel(AVX2, F16_VALUES, "avx2 f16 values", 2.1),
+        kernel(AVX2, I8_KEYS, "avx2 i8 keys", 2.1),
+        kernel(AVX2, I8_VALUES, "avx2 i8 values", 2.2),
         kernel(AVX2, QUANTIZED, "avx2 quantized", 3.1),
         // LLVM writes the loop over a block's stored values out, so that the scales count, too.
         kernel(AVX_VNNI, QUANTIZED, "avxvnni quantized", 3.8),
         kernel(AVX512, F32, "avx512 f32", 1.7),
         kernel(AVX512, BF16, "avx512 bf16", 1.2),
-        kernel(AVX512, F16, "avx512 f16", 1.7),
-        kernel(AVX512, I8, "avx512 i8", 1.8),
+        kernel(AVX512, F32_KEYS, "avx512 f32 keys", 1.7),
+        kernel(AVX512, F32_VALUES, "avx512 f32 values", 1.7),
+        kernel(AVX512, F16_KEYS, "avx512 f16 keys", 1.7),
+        kernel(AVX512, F16_VALUES, "avx512 f16 values", 1.7),
+        kernel(AVX512, I8_KEYS, "avx512 i8 keys", 1.8),
+        kernel(AVX512, I8_VALUES, "avx512 i8 values", 1.8),
         kernel(AVX512, QUANTIZED, "avx512 quantized", 3.1),
         kernel(AVX512_VNNI, QUANTIZED, "avx512vnni quantized", 1.4),
         // What is left to the vector unit, and reading codes ahead; tiles are multiplied by assembly.
@@ -107,8 +119,12 @@ const ARM: Processor = Processor {
     kernels: &[
         kernel(NEON, F32, "neon f32", 1.5),
         kernel(NEON, BF16, "neon bf16", 1.5),
-        kernel(NEON, F16, "neon f16", 1.5),
-        kernel(NEON, I8, "neon i8", 1.5),
+        kernel(NEON, F32_KEYS, "neon f32 keys", 1.5),
+        kernel(NEON, F32_VALUES, "neon f32 values", 1.5),
+        kernel(NEON, F16_KEYS, "neon f16 keys", 1.5),
+        kernel(NEON, F16_VALUES, "neon f16 values", 1.5),
+        kernel(NEON, I8_KEYS, "neon i8 keys", 1.5),
+        kernel(NEON, I8_VALUES, "neon i8 values", 1.5),
         kernel(NEON, QUANTIZED, "neon quantized", 1.8),
         kernel(NEON_DOTPROD, QUANTIZED, "neondotprod quantized", 1.8),
     ],

@@ -1,12 +1,13 @@
 //! The kernels for `benches/kernels.rs`, which is outside of the crate. Not part of the API.
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::{
-    ActivationBits, ActivationBlock, ActivationTile, Elements, InverseRms, Kernels, LANES, MatmulQuantized,
-    MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles, Quantized, QuantizedTile, ScaleRows, SiluMul,
-    Softmax, SplitTile, activation_blocks, quantized_tiles,
+    ActivationBits, ActivationBlock, ActivationTile, Element, Elements, F16, HeadBlock, HeadBlocks,
+    InverseRms, Kernels, LANES, MatmulQuantized, MatmulTiles, Panels, QuantizeBlocks, QuantizeTiles,
+    Quantized, QuantizedTile, ScaleRows, ScoreKeys, SiluMul, Softmax, SplitTile, activation_blocks,
+    quantized_tiles,
 };
 use crate::storage::AlignedBuf;
 
@@ -27,9 +28,9 @@ pub struct Matrix {
 pub enum MatrixDtype {
     /// What a matrix in a blob can be of.
     Stored(Dtype),
-    /// IEEE binary16, as keys and values may be.
+    /// IEEE binary16, as keys may be.
     F16,
-    /// Integers of 8 bits, as keys and values may be.
+    /// Integers of 8 bits, as keys may be.
     I8,
 }
 
@@ -68,8 +69,8 @@ impl Matrix {
         let data = match self.dtype {
             MatrixDtype::Stored(Dtype::F32) => Elements::F32(&self.data),
             MatrixDtype::Stored(Dtype::Bf16) => Elements::Bf16(bytemuck::cast_slice(&self.data)),
-            MatrixDtype::F16 => Elements::F16(bytemuck::cast_slice(&self.data)),
-            MatrixDtype::I8 => Elements::I8(bytemuck::cast_slice(&self.data)),
+            MatrixDtype::F16 => return score::<F16>(kernels, &self.data, inputs, x, rows, y),
+            MatrixDtype::I8 => return score::<i8>(kernels, &self.data, inputs, x, rows, y),
             MatrixDtype::Stored(dtype) => {
                 let Some(w) = Quantized::new(bytemuck::cast_slice(&self.data), dtype, inputs) else { return };
                 let fewest = kernels.fewest_tile_rows();
@@ -89,6 +90,38 @@ impl Matrix {
         };
         kernels.matmul(Panels { data, inputs }, x, rows, y, false);
     }
+}
+
+/// Keys that lie one after the other, as if in KV blocks of 64 positions.
+#[derive(Clone, Copy)]
+struct Keys<'a, E> {
+    /// `[positions/16][head_dim][16]`
+    numbers: &'a [[E; LANES]],
+    head_dim: usize,
+}
+
+impl<E: Element> HeadBlocks for Keys<'_, E> {
+    type Element = E;
+    const POSITIONS: usize = 64;
+
+    #[inline(always)]
+    fn block(&self, index: usize) -> HeadBlock<'_, E> {
+        HeadBlock { numbers: &self.numbers[index * Self::POSITIONS / LANES * self.head_dim..], scales: &[] }
+    }
+}
+
+/// The same of keys, of which the outputs are positions.
+fn score<E: Element + Pod>(
+    kernels: Kernels,
+    data: &[f32],
+    head_dim: usize,
+    queries: &[f32],
+    rows: usize,
+    scores: &mut [f32],
+) {
+    let keys = Keys { numbers: bytemuck::cast_slice::<_, E>(data).as_chunks().0, head_dim };
+    let panels = 0..scores.len() / (rows * LANES);
+    kernels.run(ScoreKeys { keys, panels, head_dim, queries, rows, scores });
 }
 
 /// Activations in tiles, which `tiles` then holds.

@@ -46,12 +46,12 @@ use self::isa::{amx, avx2, avx512, avx512_amx, avx512_bf16};
 #[doc(hidden)] // the converter's, too
 pub use self::ops::math::{exp, sin_cos};
 pub(crate) use self::ops::{
-    Add, AddColumns, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded, MatmulTiles, Placing,
-    QuantizeBlocks, QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues, ScaleLanes, ScaleRows, SiluMul,
-    Softmax,
+    Add, AddColumns, HeadBlock, HeadBlocks, InverseRms, MatmulBf16, MatmulQuantized, MatmulRounded,
+    MatmulTiles, MixValues, QuantizeBlocks, QuantizeTiles, RoundFeatures, RoundToBf16, RoundValues,
+    ScaleLanes, ScaleRows, ScoreKeys, SiluMul, Softmax,
 };
 use self::ops::{Matmul, MultiplyAdds, Read, Widen};
-pub(crate) use self::panels::{Elements, Panels};
+pub(crate) use self::panels::{Element, Elements, Panels};
 pub(crate) use self::quantized::{ActivationBits, ActivationBlock, Quantized, activation_blocks};
 pub(crate) use self::simd::fetch;
 use self::simd::{Op, RunOn};
@@ -277,25 +277,11 @@ impl Kernels {
 
     /// [`Matmul`] for a matrix of floats.
     pub(crate) fn matmul(self, w: Panels<'_>, x: &[f32], rows: usize, y: &mut [f32], accumulate: bool) {
-        self.matmul_placed(w, Placing { stride: w.inputs, to_next: None }, x, rows, y, accumulate);
-    }
-
-    /// The same for panels that lie so.
-    pub(crate) fn matmul_placed(
-        self,
-        w: Panels<'_>,
-        placing: Placing,
-        x: &[f32],
-        rows: usize,
-        y: &mut [f32],
-        accumulate: bool,
-    ) {
         let (inputs, first_row) = (w.inputs, 0);
         match w.data {
-            Elements::F32(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
-            Elements::Bf16(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
-            Elements::F16(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
-            Elements::I8(w) => self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate }),
+            Elements::F32(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate }),
+            Elements::Bf16(w) => self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate }),
+            Elements::F16(_) | Elements::I8(_) => unreachable!("keys and values have products of their own"),
             Elements::Quantized(_) => unreachable!("products of integers take quantized activations"),
         }
     }
@@ -338,8 +324,7 @@ impl Kernels {
         y: &mut [f32],
     ) {
         if inputs > 0 && first_row < rows {
-            let placing = Placing { stride: inputs, to_next: None };
-            self.run(Matmul { w, inputs, placing, x, rows, first_row, y, accumulate: true });
+            self.run(Matmul { w, inputs, x, rows, first_row, y, accumulate: true });
         }
     }
 

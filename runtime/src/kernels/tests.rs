@@ -1,14 +1,13 @@
 //! Every set against a naive oracle in f64, and against the scalar set bit for bit.
 
+mod attention;
 mod calibration;
 mod quantized;
 mod rounded;
 
 use super::half::Bf16Pair;
 use super::ops::math;
-use super::{
-    Add, Elements, F16, InverseRms, Kernels, LANES, Panels, Placing, ScaleRows, SiluMul, Softmax, sin_cos,
-};
+use super::{Add, Elements, F16, InverseRms, Kernels, LANES, Panels, ScaleRows, SiluMul, Softmax, sin_cos};
 
 /// A few bits of noise per call: xorshift64*, so that a failure repeats.
 struct Noise(u64);
@@ -123,28 +122,6 @@ fn bf16_weights_give_the_bits_of_the_same_numbers_as_f32() {
     }
 }
 
-#[test]
-fn f16_weights_give_the_bits_of_the_same_numbers_as_f32() {
-    let mut noise = Noise(7);
-    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| ROWS.map(|r| (i, r))) {
-        let halves: Vec<F16> = noise.vec(48 * inputs).into_iter().map(F16::from_f32).collect();
-        let floats: Vec<f32> = halves.iter().map(|half| half.to_f32()).collect();
-        let x = noise.vec(inputs.next_multiple_of(LANES) * rows);
-        assert_same_products([Elements::F32(&floats), Elements::F16(&halves)], inputs, &x, rows);
-    }
-}
-
-#[test]
-fn i8_weights_give_the_bits_of_the_same_numbers_as_f32() {
-    let mut noise = Noise(8);
-    for (inputs, rows) in INPUTS.into_iter().flat_map(|i| ROWS.map(|r| (i, r))) {
-        let integers: Vec<i8> = noise.vec(48 * inputs).into_iter().map(|x| (x * 150.0) as i8).collect();
-        let floats: Vec<f32> = integers.iter().map(|&integer| integer.into()).collect();
-        let x = noise.vec(inputs.next_multiple_of(LANES) * rows);
-        assert_same_products([Elements::F32(&floats), Elements::I8(&integers)], inputs, &x, rows);
-    }
-}
-
 /// That the same numbers stored in two ways give the same product in every set.
 fn assert_same_products(stored: [Elements<'_>; 2], inputs: usize, x: &[f32], rows: usize) {
     for set in sets() {
@@ -206,39 +183,6 @@ fn a_chain_may_be_split_anywhere() {
                 set.matmul(Panels { data: Elements::F32(tail), inputs: 48 }, &x[16 * rows..], rows, y, true);
             }
             assert_same_bits(&[whole, parts]);
-        }
-    }
-}
-
-#[test]
-fn panels_may_lie_apart() {
-    const STRIDE: usize = 64;
-    let mut noise = Noise(4);
-    let halves = |numbers: &[f32]| numbers.iter().map(|&x| F16::from_f32(x)).collect::<Vec<_>>();
-    let bytes = |numbers: &[f32]| numbers.iter().map(|&x| (x * 100.0) as i8).collect::<Vec<_>>();
-    for (panels, inputs) in [1, 2, 3, 4, 5].into_iter().flat_map(|p| [1, 15, 16, 37, STRIDE].map(|i| (p, i)))
-    {
-        let apart = noise.vec(((panels - 1) * STRIDE + inputs) * LANES);
-        let together: Vec<f32> =
-            apart.chunks(STRIDE * LANES).flat_map(|panel| &panel[..inputs * LANES]).copied().collect();
-        let (apart_f16, together_f16) = (halves(&apart), halves(&together));
-        let (apart_i8, together_i8) = (bytes(&apart), bytes(&together));
-        let pairs = [
-            [Elements::F32(&apart), Elements::F32(&together)],
-            [Elements::F16(&apart_f16), Elements::F16(&together_f16)],
-            [Elements::I8(&apart_i8), Elements::I8(&together_i8)],
-        ];
-        for rows in [1, 2, 3, 6, 13, 48] {
-            let (x, y) = (noise.vec(inputs.next_multiple_of(LANES) * rows), noise.vec(panels * rows * LANES));
-            for (set, pair) in sets().into_iter().flat_map(|set| pairs.map(|pair| (set, pair))) {
-                let results = [STRIDE, inputs].into_iter().zip(pair).map(|(stride, data)| {
-                    let mut y = y.clone();
-                    let placing = Placing { stride, to_next: None };
-                    set.matmul_placed(Panels { data, inputs }, placing, &x, rows, &mut y, true);
-                    y
-                });
-                assert_same_bits(&results.collect::<Vec<_>>());
-            }
         }
     }
 }

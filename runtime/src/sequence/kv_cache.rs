@@ -19,7 +19,9 @@ use crc32fast::Hasher;
 use crate::error::{Error, Result};
 use crate::exec::{ExecContext, Pool};
 use crate::format::Config;
-use crate::kernels::{Elements, F16, Kernels, LANES, Panels, PlainOp, fetch};
+use crate::kernels::{
+    Elements, F16, HeadBlock, HeadBlocks, Kernels, LANES, MixValues, Panels, PlainOp, ScoreKeys, fetch,
+};
 use crate::sequence::Overflow;
 use crate::sequence::kv_number::KvNumber;
 use crate::storage::AlignedBuf;
@@ -375,28 +377,53 @@ impl KvCache {
         }
     }
 
-    /// Panels of the values at `positions` inside KV block `block`: `[positions][16]` each, [`KV_BLOCK`] positions from one to the
-    /// next.
+    /// The values at `positions` inside KV block `block`, of a panel of features: `[positions][16]`.
     pub(crate) fn values(
         &self,
         layer: usize,
         head: usize,
         block: usize,
-        panels: Range<usize>,
+        panel: usize,
         positions: Range<usize>,
     ) -> Panels<'_> {
-        let first = self.layer(layer).start + (2 * head + 1) * self.half_head();
-        let start = first + (panels.start * KV_BLOCK + positions.start) * LANES;
-        let end = first + ((panels.end - 1) * KV_BLOCK + positions.end) * LANES;
-        Panels { data: self.elements(block, start..end), inputs: positions.len() }
+        let start = self.layer(layer).start
+            + (2 * head + 1) * self.half_head()
+            + (panel * KV_BLOCK + positions.start) * LANES;
+        let inputs = positions.len();
+        Panels { data: self.elements(block, start..start + inputs * LANES), inputs }
     }
 
-    /// How far each number of KV block `block` is from its place in the next one, if there is one.
-    pub(crate) fn bytes_to_next(&self, block: usize) -> Option<isize> {
+    /// [`ScoreKeys`] with a head's keys.
+    pub(crate) fn score(
+        &self,
+        kernels: Kernels,
+        (layer, head): (usize, usize),
+        panels: Range<usize>,
+        (queries, rows): (&[f32], usize),
+        scores: &mut [f32],
+    ) {
+        let (head_dim, start) = (self.head_dim, self.layer(layer).start + 2 * head * self.half_head());
         with!(&self.blocks, blocks => {
-            let next = blocks.get(block + 1)?;
-            Some(next.as_ptr().addr().wrapping_sub(blocks[block].as_ptr().addr()).cast_signed())
-        })
+            let keys = Half { blocks, start, len: self.numbers() };
+            kernels.run(ScoreKeys { keys, panels, head_dim, queries, rows, scores });
+        });
+    }
+
+    /// [`MixValues`] of a head.
+    pub(crate) fn mix(
+        &self,
+        kernels: Kernels,
+        (layer, head): (usize, usize),
+        positions: Range<usize>,
+        (probabilities, rows): (&[f32], usize),
+        first: usize,
+        mixed: &mut [f32],
+    ) {
+        let start = self.layer(layer).start + (2 * head + 1) * self.half_head();
+        with!(&self.blocks, blocks => {
+            let values = Half { blocks, start, len: self.numbers() };
+            kernels.run(MixValues { values, positions, probabilities, rows, first, mixed });
+        });
     }
 
     /// Starts to fetch a head's keys at `positions`, as far as the first KV block of these reaches.
@@ -459,6 +486,36 @@ impl KvCache {
     fn layer(&self, layer: usize) -> Range<usize> {
         let len = 2 * self.num_key_value_heads * self.half_head();
         layer * len..(layer + 1) * len
+    }
+}
+
+/// The keys of a head, or its values.
+struct Half<'a, T> {
+    blocks: &'a [KvBlock<T>],
+    /// Where they begin in each KV block.
+    start: usize,
+    /// How many numbers they are there, before their scales.
+    len: usize,
+}
+
+// (Deriving them would ask for a `T` that is `Copy`.)
+impl<T> Clone for Half<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Half<'_, T> {}
+
+impl<T: KvNumber> HeadBlocks for Half<'_, T> {
+    type Element = T;
+    const POSITIONS: usize = KV_BLOCK;
+
+    #[inline(always)]
+    fn block(&self, index: usize) -> HeadBlock<'_, T> {
+        let (numbers, after) = self.blocks[index][self.start..].split_at(self.len);
+        let scales = bytemuck::cast_slice(&after[..KV_BLOCK * T::SCALE]);
+        HeadBlock { numbers: numbers.as_chunks().0, scales }
     }
 }
 

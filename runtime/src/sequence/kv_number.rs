@@ -2,10 +2,10 @@
 
 use bytemuck::Pod;
 
-use crate::kernels::F16;
+use crate::kernels::{Element, F16};
 
 /// A number of a key or a value: in itself, or together with a scale that a position's numbers of one head share.
-pub(super) trait KvNumber: Pod + Send {
+pub(super) trait KvNumber: Element + Pod + Send {
     /// Elements that a scale takes, an f32; 0 where there are none.
     const SCALE: usize;
 

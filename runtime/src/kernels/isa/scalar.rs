@@ -4,8 +4,8 @@ use crate::kernels::LANES;
 use crate::kernels::half::Bf16Pair;
 use crate::kernels::ops::bf16::{MatmulBf16, RoundToBf16};
 use crate::kernels::ops::{
-    AddColumns, Matmul, MatmulQuantized, MultiplyAdds, QuantizeBlocks, Read, RoundFeatures, ScaleLanes,
-    ScaleRows, Widen,
+    AddColumns, HeadBlocks, Matmul, MatmulQuantized, MixValues, MultiplyAdds, QuantizeBlocks, Read,
+    RoundFeatures, ScaleLanes, ScaleRows, ScoreKeys, Widen,
 };
 use crate::kernels::panels::Element;
 use crate::kernels::quantized::Encoding;
@@ -25,9 +25,8 @@ impl<O: PlainOp> RunOn<Scalar> for O {
 
 impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
     fn run_on(self, _: Scalar) {
-        let Matmul { w, inputs, placing, x, rows, first_row, y, accumulate } = self;
-        let [len, stride] = [inputs, placing.stride].map(|inputs| inputs / E::INPUTS * LANES);
-        let panels = w.chunks(stride).map(|panel| &panel[..len]);
+        let Matmul { w, inputs, x, rows, first_row, y, accumulate } = self;
+        let panels = w.chunks_exact(inputs / E::INPUTS * LANES);
         for (panel, y) in panels.zip(y.chunks_exact_mut(rows * LANES)) {
             for (row, y) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate().skip(first_row) {
                 let mut sums = if accumulate { *y } else { [0.0; LANES] };
@@ -44,6 +43,54 @@ impl<E: Element> RunOn<Scalar> for Matmul<'_, E> {
             }
         }
     }
+}
+
+impl<B: HeadBlocks> RunOn<Scalar> for ScoreKeys<'_, B> {
+    fn run_on(self, _: Scalar) {
+        let ScoreKeys { keys, panels, head_dim, queries, rows, scores } = self;
+        let (queries, scores) = (queries.as_chunks::<LANES>().0, scores.as_chunks_mut::<LANES>().0);
+        for (panel, scores) in panels.zip(scores.chunks_exact_mut(rows)) {
+            let (index, inside) = (panel * LANES / B::POSITIONS, panel * LANES % B::POSITIONS);
+            let block = keys.block(index);
+            for (row, scores) in scores.iter_mut().enumerate() {
+                *scores = [0.0; LANES];
+                for (i, keys) in block.numbers[inside / LANES * head_dim..][..head_dim].iter().enumerate() {
+                    let x = queries[i / LANES * rows + row][i % LANES];
+                    scores.iter_mut().zip(keys).for_each(|(score, key)| *score = product(*key, x, *score));
+                }
+                scores
+                    .iter_mut()
+                    .zip(block.scales.iter().skip(inside))
+                    .for_each(|(score, scale)| *score *= scale);
+            }
+        }
+    }
+}
+
+impl<B: HeadBlocks> RunOn<Scalar> for MixValues<'_, B> {
+    fn run_on(self, _: Scalar) {
+        let MixValues { values, positions, probabilities, rows, first, mixed } = self;
+        let (probabilities, mixed) = (probabilities.as_chunks::<LANES>().0, mixed.as_chunks_mut::<LANES>().0);
+        for (panel, mixed) in (first..).zip(mixed.chunks_exact_mut(rows)) {
+            mixed.fill([0.0; LANES]);
+            for (i, position) in positions.clone().enumerate() {
+                let (index, inside) = (position / B::POSITIONS, position % B::POSITIONS);
+                let values = values.block(index).numbers[panel * B::POSITIONS + inside];
+                for (row, mixed) in mixed.iter_mut().enumerate() {
+                    let x = probabilities[i / LANES * rows + row][i % LANES];
+                    mixed
+                        .iter_mut()
+                        .zip(values)
+                        .for_each(|(mixed, value)| *mixed = product(value, x, *mixed));
+                }
+            }
+        }
+    }
+}
+
+/// A multiply-add of a number that is an input's alone.
+fn product<E: Element>(number: E, x: f32, sum: f32) -> f32 {
+    number.widen().as_ref()[0].mul_add(x, sum)
 }
 
 impl RunOn<Scalar> for AddColumns<'_> {

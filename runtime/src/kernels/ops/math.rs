@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::kernels::LANES;
 use crate::kernels::multiply_add::multiply_add;
-use crate::kernels::simd::{Integers, Op, PlainOp, unrolled};
+use crate::kernels::simd::{Integers, Op, PlainOp, Simd, unrolled};
 
 type Lanes = [f32; LANES];
 
@@ -141,13 +141,17 @@ pub(crate) struct ScaleLanes<'a> {
 impl Op for ScaleLanes<'_> {
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let ScaleLanes { x, rows, scales } = self;
-        let scales = scales.as_chunks().0;
-        for (x, scales) in x.chunks_exact_mut(rows * LANES).zip(scales) {
-            let scales = simd.load(scales);
-            for x in x.as_chunks_mut().0 {
-                simd.store(simd.mul(simd.load(x), scales), x);
-            }
+        scale_lanes(simd, self.x.as_chunks_mut().0, self.rows, self.scales);
+    }
+}
+
+/// See [`ScaleLanes`].
+#[inline(always)]
+pub(super) fn scale_lanes<S: Simd>(simd: S, x: &mut [[f32; LANES]], rows: usize, scales: &[f32]) {
+    for (x, scales) in x.chunks_exact_mut(rows).zip(scales.as_chunks().0) {
+        let scales = simd.load(scales);
+        for x in x {
+            simd.store(simd.mul(simd.load(x), scales), x);
         }
     }
 }

@@ -10,15 +10,11 @@ use crate::kernels::simd::{
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
 
-/// Most inputs of a short panel. Keys and values have few: a head's features, or the positions of a KV block.
-const SHORT: usize = 256;
-
 /// `y = w x`, or `y += w x` when `accumulate`, continuing each element's chain.
 pub(crate) struct Matmul<'a, E> {
     /// `[panels][inputs / INPUTS][16]`
     pub w: &'a [E],
     pub inputs: usize,
-    pub placing: Placing,
     /// `[inputs/16, rounded up][rows][16]`
     pub x: &'a [f32],
     pub rows: usize,
@@ -29,23 +25,11 @@ pub(crate) struct Matmul<'a, E> {
     pub accumulate: bool,
 }
 
-/// How a matrix's panels lie in memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Placing {
-    /// Inputs from the start of a panel to that of the next one: more than are multiplied, where a KV block is not full.
-    pub stride: usize,
-    /// Bytes to what is multiplied next, in the same layout, which is fetched meanwhile.
-    pub to_next: Option<isize>,
-}
-
 impl<E: Element> Op for Matmul<'_, E> {
     fn check(&self) {
-        let panels = self.y.len() / (self.rows * LANES);
-        let [inputs, stride] = [self.inputs, self.placing.stride].map(|inputs| inputs / E::INPUTS * LANES);
-        assert!(inputs <= stride, "panels do not overlap");
         assert_eq!(
-            self.w.len() + (stride - inputs),
-            panels * stride,
+            self.w.len() / (self.inputs / E::INPUTS),
+            self.y.len() / self.rows,
             "one panel of weights for each panel of output"
         );
         let padded = self.inputs.next_multiple_of(LANES);
@@ -55,9 +39,10 @@ impl<E: Element> Op for Matmul<'_, E> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        let Matmul { w, inputs, placing, x, rows, first_row, y, accumulate } = self;
+        let Matmul { w, inputs, x, rows, first_row, y, accumulate } = self;
         let x = x.as_chunks().0;
-        let product = FloatProduct { simd, inputs, placing, x, rows, first_row, accumulate };
+        let product =
+            FloatProduct { simd, inputs, stride: inputs, to_next: None, x, rows, first_row, accumulate };
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
         match (rows, S::REGISTER_TILE) {
             (1, _) => product.one_row(w, y),
@@ -77,16 +62,19 @@ impl<E: Element> Op for Matmul<'_, E> {
 
 /// `w x` for activations `x`, `[inputs/16, rounded up][rows][16]`.
 #[derive(Clone, Copy)]
-struct FloatProduct<'a, S> {
-    simd: S,
-    inputs: usize,
-    placing: Placing,
-    x: &'a [[f32; LANES]],
-    rows: usize,
+pub(super) struct FloatProduct<'a, S> {
+    pub simd: S,
+    pub inputs: usize,
+    /// Inputs from the start of a panel to that of the next one: more than are multiplied, where a KV block is not full.
+    pub stride: usize,
+    /// Bytes to what is multiplied next, in the same layout, which is fetched meanwhile.
+    pub to_next: Option<isize>,
+    pub x: &'a [[f32; LANES]],
+    pub rows: usize,
     /// Rows before it are passed over.
-    first_row: usize,
+    pub first_row: usize,
     /// Whether the chains go on from what is in `y`.
-    accumulate: bool,
+    pub accumulate: bool,
 }
 
 impl<S: Simd> FloatProduct<'_, S> {
@@ -129,8 +117,8 @@ impl<S: Simd> FloatProduct<'_, S> {
         } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
-        } else if self.simd.outruns_memory() && self.placing.to_next.is_none() && self.inputs > SHORT {
-            // Two panels side by side are two streams of memory, which are worth it where both are short.
+        } else if self.simd.outruns_memory() {
+            // Two panels side by side are two streams of memory.
             self.few_rows::<E, R, 1>(w, y);
         } else {
             self.few_rows::<E, R, P>(w, y);
@@ -157,7 +145,7 @@ impl<S: Simd> FloatProduct<'_, S> {
 
     /// `DEPTH` inputs at a time, whose weights are read for one register tile of rows after the other.
     #[inline(always)]
-    fn many_rows<E: Element, const R: usize, const P: usize>(
+    pub(super) fn many_rows<E: Element, const R: usize, const P: usize>(
         &self,
         w: &[[E; LANES]],
         y: &mut [[f32; LANES]],
@@ -176,7 +164,7 @@ impl<S: Simd> FloatProduct<'_, S> {
                 let panel = |p: usize| &w[p * stride + first..][..len];
                 if S::WIDENS {
                     // What follows the weights does not follow the buffer.
-                    let part = FloatProduct { placing: Placing { to_next: None, ..part.placing }, ..part };
+                    let part = FloatProduct { to_next: None, ..part };
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
                         part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], 0, y);
                     }
@@ -207,7 +195,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         let share = |all: usize, tile: usize| all * tile / tiles;
         let is_told = ahead > 0 && tiles >= self.simd.tiles_to_fetch(E::INPUTS);
         let ahead = (ahead * size_of::<[E; LANES]>()).cast_signed();
-        let ahead = self.placing.to_next.or(if is_told { Some(ahead) } else { None });
+        let ahead = self.to_next.or(if is_told { Some(ahead) } else { None });
         for tile in 0..tiles {
             if let Some(ahead) = ahead {
                 let (first, end) = (share(panels[0].len(), tile), share(panels[0].len(), tile + 1));
@@ -269,8 +257,7 @@ impl<S: Simd> FloatProduct<'_, S> {
         }
         // Weights that are used once are waited for.
         let is_told = self.tells_of_next::<E, R>();
-        let ahead =
-            self.placing.to_next.or(if is_told { Some(simd.bytes_ahead().cast_signed()) } else { None });
+        let ahead = self.to_next.or(if is_told { Some(simd.bytes_ahead().cast_signed()) } else { None });
         let ahead = if rows == R { ahead } else { None };
         let x = &self.x[first..];
         let (steps, rest) = (self.inputs / LANES, self.inputs % LANES / E::INPUTS);
@@ -281,14 +268,14 @@ impl<S: Simd> FloatProduct<'_, S> {
                 fetch(panels, ahead, Cache::First);
             }
             for i in 0..LANES / E::INPUTS {
-                self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
+                multiply_add(simd, panels, x, i, &mut sums);
             }
         }
         if rest > 0 {
             let x: &[[f32; LANES]; R] = rows_of(x, steps * rows);
             let panels = parts(panels, steps * LANES / E::INPUTS, rest);
             for i in 0..rest {
-                self.multiply_add::<E, R, P>(panels, x, i, &mut sums);
+                multiply_add(simd, panels, x, i, &mut sums);
             }
         }
         unrolled!(p < P of 4 => { unrolled!(r < R of 24 => { simd.store(sums[r][p], &mut y[p * rows + first + r]) }) });
@@ -302,26 +289,6 @@ impl<S: Simd> FloatProduct<'_, S> {
         !self.simd.foresees() || unpacks || (outruns_memory && R >= FEWEST_ROWS_TO_ASK)
     }
 
-    /// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
-    #[inline(always)]
-    fn multiply_add<E: Element, const R: usize, const P: usize>(
-        &self,
-        panels: [&[[E; LANES]]; P],
-        x: &[[f32; LANES]; R],
-        i: usize,
-        sums: &mut [[S::Lanes; P]; R],
-    ) {
-        let mut weights = [E::load(self.simd, &panels[0][i]); P];
-        unrolled!(p < P of 4 => { weights[p] = E::load(self.simd, &panels[p][i]) });
-        let inputs = E::INPUTS;
-        unrolled!(k < inputs of 2 => {
-            unrolled!(r < R of 24 => {
-                let x = x[r][i * inputs + k];
-                unrolled!(p < P of 4 => { sums[r][p] = self.simd.fma(sums[r][p], weights[p].as_ref()[k], x) });
-            });
-        });
-    }
-
     /// Rows of a panel: its inputs, or pairs of them.
     #[inline(always)]
     fn depth<E: Element>(&self) -> usize {
@@ -331,7 +298,7 @@ impl<S: Simd> FloatProduct<'_, S> {
     /// The same from the start of a panel to that of the next one.
     #[inline(always)]
     fn stride<E: Element>(&self) -> usize {
-        self.placing.stride / E::INPUTS
+        self.stride / E::INPUTS
     }
 
     /// Panel `index` of some.
@@ -347,9 +314,29 @@ impl<S: Simd> FloatProduct<'_, S> {
     }
 }
 
+/// Adds what place `i` of `P` panels gives, an input or several in turn, to the sums of `R` rows.
+#[inline(always)]
+pub(super) fn multiply_add<S: Simd, E: Element, const R: usize, const P: usize>(
+    simd: S,
+    panels: [&[[E; LANES]]; P],
+    x: &[[f32; LANES]; R],
+    i: usize,
+    sums: &mut [[S::Lanes; P]; R],
+) {
+    let mut weights = [E::load(simd, &panels[0][i]); P];
+    unrolled!(p < P of 4 => { weights[p] = E::load(simd, &panels[p][i]) });
+    let inputs = E::INPUTS;
+    unrolled!(k < inputs of 2 => {
+        unrolled!(r < R of 24 => {
+            let x = x[r][i * inputs + k];
+            unrolled!(p < P of 4 => { sums[r][p] = simd.fma(sums[r][p], weights[p].as_ref()[k], x) });
+        });
+    });
+}
+
 /// `count` places of each panel from `first` on. (`map` would be a call, which is compiled without the set's instructions.)
 #[inline(always)]
-fn parts<T, const P: usize>(panels: [&[T]; P], first: usize, count: usize) -> [&[T]; P] {
+pub(super) fn parts<T, const P: usize>(panels: [&[T]; P], first: usize, count: usize) -> [&[T]; P] {
     let mut parts = panels;
     unrolled!(p < P of 4 => { parts[p] = &panels[p][first..][..count] });
     parts
@@ -367,7 +354,7 @@ fn fetch<E, const P: usize>(panels: [&[[E; LANES]]; P], ahead: isize, cache: Cac
 
 /// `N` of the 16 lanes from `first` on.
 #[inline(always)]
-fn rows_of<T, const N: usize>(from: &[[T; LANES]], first: usize) -> &[[T; LANES]; N] {
+pub(super) fn rows_of<T, const N: usize>(from: &[[T; LANES]], first: usize) -> &[[T; LANES]; N] {
     match from[first..].first_chunk() {
         Some(chunk) => chunk,
         None => panic!("as many as the shapes say"),

@@ -1,8 +1,8 @@
 //! Causal grouped-query attention (Vaswani et al. 2017, Ainslie et al. 2023) as products of panels.
 //!
 //! The queries that share a key-value head are the rows of two products: with the keys, whose panels have positions as
-//! outputs, and of the probabilities with the values, whose panels have positions as inputs. Both go through the same
-//! kernel as the weights, so each score is one chain over `head_dim` and each mixed value one over the positions.
+//! outputs, and of the probabilities with the values, whose panels have positions as inputs. Each score is one chain over
+//! `head_dim`, and each mixed value one over the positions.
 
 mod entries;
 mod rounded;
@@ -19,7 +19,7 @@ use super::weights::LayerWeights;
 use crate::error::Result;
 use crate::exec::{ExecContext, Pool, Scratch};
 use crate::format::Config;
-use crate::kernels::{InverseRms, Kernels, LANES, Placing, ScaleLanes, ScaleRows};
+use crate::kernels::{InverseRms, Kernels, LANES, ScaleLanes, ScaleRows};
 use crate::sequence::{KV_BLOCK, KvCache, NewPositions};
 
 /// What storing a number takes, in multiplications of a product, where each row belongs to another sequence: it waits for memory.
@@ -211,21 +211,9 @@ struct Heads<'a> {
 impl Heads<'_> {
     /// `scores = queries keys` for the position panels from `first` on: `queries`: `[head_dim/16][rows][16]`, `scores`:
     /// `[panels][rows][16]`.
-    fn score(self, head: usize, first: usize, queries: &[f32], rows: usize, mut scores: &mut [f32]) {
-        let mut panel = first;
-        while !scores.is_empty() {
-            // As far as the KV block reaches.
-            let (block, inside) = (panel / KV_BLOCK_PANELS, panel % KV_BLOCK_PANELS);
-            let count = (KV_BLOCK_PANELS - inside).min(scores.len() / (rows * LANES));
-            let (run, rest) = scores.split_at_mut(count * rows * LANES);
-            let keys = self.cache.keys(self.layer, head, block).slice(inside, count);
-            let placing = Placing { stride: keys.inputs, to_next: self.cache.bytes_to_next(block) };
-            self.kernels.matmul_placed(keys, placing, queries, rows, run, false);
-            if let Some(scales) = self.cache.key_scales(self.layer, head, block) {
-                self.kernels.run(ScaleLanes { x: run, rows, scales: &scales[inside * LANES..] });
-            }
-            (scores, panel) = (rest, panel + count);
-        }
+    fn score(self, head: usize, first: usize, queries: &[f32], rows: usize, scores: &mut [f32]) {
+        let panels = first..first + scores.len() / (rows * LANES);
+        self.cache.score(self.kernels, (self.layer, head), panels, (queries, rows), scores);
     }
 
     /// Multiplies the probabilities of `positions`, of which the first is that of a panel, by the scales of the values,
@@ -255,18 +243,6 @@ impl Heads<'_> {
         rows: usize,
         mixed: &mut [f32],
     ) {
-        let panels = mixed.len() / (rows * LANES);
-        let mut position = positions.start;
-        while position < positions.end {
-            // As far as the KV block reaches.
-            let (block, inside) = (position / KV_BLOCK, position % KV_BLOCK);
-            let end = KV_BLOCK.min(positions.end - block * KV_BLOCK);
-            let probabilities = &probabilities[(position - positions.start) * rows..];
-            let values = self.cache.values(self.layer, head, block, feature..feature + panels, inside..end);
-            let placing = Placing { stride: KV_BLOCK, to_next: self.cache.bytes_to_next(block) };
-            let accumulate = position > positions.start;
-            self.kernels.matmul_placed(values, placing, probabilities, rows, mixed, accumulate);
-            position += end - inside;
-        }
+        self.cache.mix(self.kernels, (self.layer, head), positions, (probabilities, rows), feature, mixed);
     }
 }

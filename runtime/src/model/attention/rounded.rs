@@ -162,8 +162,7 @@ impl Heads<'_> {
             let (block, inside) = ((positions.start + done) / KV_BLOCK, (positions.start + done) % KV_BLOCK);
             let count = (KV_BLOCK - inside).min(positions.len() - done);
             for (feature, to) in to.chunks_exact_mut(positions.len() * LANES).enumerate() {
-                let (features, positions) = (feature..feature + 1, inside..inside + count);
-                let values = self.cache.values(self.layer, head, block, features, positions);
+                let values = self.cache.values(self.layer, head, block, feature, inside..inside + count);
                 self.kernels.widen(values, &mut to[done * LANES..][..count * LANES]);
             }
             done += count;

@@ -76,13 +76,18 @@ impl Attention<'_, '_> {
         let head_len = rows * padded(positions.len());
         let mixed = &mut s.queries[..self.config.attention_width() * tile.tokens];
         let (scores, (heads, pool)) = (&*s.scores, self.heads(tile.entry));
-        let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side
+        let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side, or more
         let unit = together * rows * LANES;
-        pool.split(mixed, unit, tasks, move |first, mixed| {
-            for (panel, mixed) in (first * together..).step_by(together).zip(mixed.chunks_exact_mut(unit)) {
+        pool.split(mixed, unit, tasks, move |first, mut mixed| {
+            let mut panel = first * together;
+            while !mixed.is_empty() {
+                // As far as the head reaches.
                 let (head, feature) = (panel / heads.panels, panel % heads.panels);
+                let count = (heads.panels - feature).min(mixed.len() / (rows * LANES));
+                let (run, rest) = mixed.split_at_mut(count * rows * LANES);
                 let probabilities = &scores[head * head_len..][..head_len];
-                heads.mix(head, feature, probabilities, positions.clone(), rows, mixed);
+                heads.mix(head, feature, probabilities, positions.clone(), rows, run);
+                (mixed, panel) = (rest, panel + count);
             }
         });
     }
