@@ -106,6 +106,7 @@ impl<B: HeadBlocks> Op for MixValues<'_, B> {
         let len = self.positions.len().next_multiple_of(LANES) * self.rows;
         assert!(self.probabilities.len() >= len, "a probability for each position of each row");
         assert!(self.positions.start.is_multiple_of(LANES), "whole panels of probabilities");
+        assert!(!self.positions.is_empty() && !self.mixed.is_empty(), "something to mix");
         assert!(self.mixed.len().is_multiple_of(self.rows * LANES), "whole panels of features");
     }
 
@@ -125,12 +126,8 @@ impl<B: HeadBlocks> ScoreKeys<'_, B> {
         let mut done = 0;
         while let Some((index, inside)) = parts.next() {
             let block = keys.block(index);
-            let mut ahead = 0;
-            if !parts.all.is_empty() {
-                let next = keys.block(index + 1);
-                ahead = distance(block.numbers, next.numbers);
-                fetch(next.scales);
-            }
+            let ahead = to_next(&keys, index, &parts).unwrap_or(0);
+            fetch(block.scales, ahead);
             let y = &mut scores[done..][..inside.len() * R];
             ScoreTiles { simd, block, head_dim, queries, ahead }.all::<R, P>(inside.start, y);
             done += inside.len() * R;
@@ -146,10 +143,7 @@ impl<B: HeadBlocks> ScoreKeys<'_, B> {
         let mut done = 0;
         while let Some((index, inside)) = parts.next() {
             let block = keys.block(index);
-            let to_next = match parts.all.is_empty() {
-                true => None,
-                false => Some(distance(block.numbers, keys.block(index + 1).numbers)),
-            };
+            let to_next = to_next(&keys, index, &parts);
             let y = &mut scores[done..][..inside.len() * rows];
             let w = &block.numbers[inside.start * head_dim..inside.end * head_dim];
             let (inputs, stride) = (head_dim, head_dim);
@@ -179,10 +173,7 @@ impl<B: HeadBlocks> MixValues<'_, B> {
         let mut parts = BlockParts { all: positions, len: B::POSITIONS };
         while let Some((index, inside)) = parts.next() {
             let numbers = values.block(index).numbers;
-            let to_next = match parts.all.is_empty() {
-                true => None,
-                false => Some(distance(numbers, values.block(index + 1).numbers)),
-            };
+            let to_next = to_next(&values, index, &parts);
             let position = index * B::POSITIONS + inside.start;
             let (inputs, accumulate) = (inside.len(), position > start);
             let x = &x[(position - start) / LANES * rows..];
@@ -268,10 +259,7 @@ impl<S: Simd, B: HeadBlocks> Tiles for MixTiles<'_, S, B> {
             let mut x = probabilities;
             while let Some((index, inside)) = parts.next() {
                 let numbers = values.block(index).numbers;
-                let ahead = match parts.all.is_empty() {
-                    true => 0,
-                    false => distance(numbers, values.block(index + 1).numbers),
-                };
+                let ahead = to_next(values, index, &parts).unwrap_or(0);
                 let mut panels = [&numbers[..0]; P];
                 unrolled!(p < P of 4 => {
                     panels[p] = &numbers[(first + done + p) * B::POSITIONS..][inside.start..inside.end]
@@ -353,16 +341,20 @@ fn store<S: Simd, const R: usize, const P: usize>(
     unrolled!(p < P of 4 => { unrolled!(r < R of 8 => { simd.store(sums[r][p], &mut y[p * R + r]) }) });
 }
 
-/// Bytes from the start of some numbers to that of others.
+/// Bytes from a number of KV block `index` to its place in the next one, if some of that are among the parts that are left.
 #[inline(always)]
-fn distance<T>(from: &[T], to: &[T]) -> isize {
-    to.as_ptr().addr().wrapping_sub(from.as_ptr().addr()).cast_signed()
+fn to_next<B: HeadBlocks>(blocks: &B, index: usize, left: &BlockParts) -> Option<isize> {
+    if left.all.is_empty() {
+        return None;
+    }
+    let (from, to) = (blocks.block(index).numbers.as_ptr(), blocks.block(index + 1).numbers.as_ptr());
+    Some(to.addr().wrapping_sub(from.addr()).cast_signed())
 }
 
-/// Starts to fetch scales.
+/// Starts to fetch what lies `ahead` bytes behind some scales.
 #[inline(always)]
-fn fetch(scales: &[f32]) {
+fn fetch(scales: &[f32], ahead: isize) {
     for line in scales.chunks(LINE / size_of::<f32>()) {
-        prefetch(line.as_ptr(), Cache::First);
+        prefetch(line.as_ptr().wrapping_byte_offset(ahead), Cache::First);
     }
 }
