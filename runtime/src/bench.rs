@@ -110,7 +110,7 @@ impl<E: Element> HeadBlocks for Keys<'_, E> {
     }
 }
 
-/// The same of keys, of which the outputs are positions.
+/// [`Matrix::product`] of one whose outputs are positions, with so many inputs.
 fn score<E: Element + Pod>(
     kernels: Kernels,
     data: &[f32],

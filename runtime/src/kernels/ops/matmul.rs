@@ -27,11 +27,9 @@ pub(crate) struct Matmul<'a, E> {
 
 impl<E: Element> Op for Matmul<'_, E> {
     fn check(&self) {
-        assert_eq!(
-            self.w.len() / (self.inputs / E::INPUTS),
-            self.y.len() / self.rows,
-            "one panel of weights for each panel of output"
-        );
+        let panels = self.y.len() / (self.rows * LANES);
+        let len = panels * (self.inputs / E::INPUTS * LANES);
+        assert_eq!(self.w.len(), len, "one panel of weights for each panel of output");
         let padded = self.inputs.next_multiple_of(LANES);
         assert!(self.x.len() >= padded * self.rows, "a value for each input of each row");
         assert!(self.first_row < self.rows, "a row at least");
