@@ -12,13 +12,13 @@ use crate::kernels::simd::{Cache, Integers, LINE, Op, RegisterTile, Simd, prefet
 
 /// A head's keys, or its values, in the KV blocks of a sequence.
 pub(crate) trait HeadBlocks: Copy {
-    /// A number: of one input.
+    /// What a number is stored as, by itself: not in pairs.
     type Element: Element;
 
     /// Positions of a KV block: some panels of them.
     const POSITIONS: usize;
 
-    /// What a KV block has, of which there are enough.
+    /// What KV block `index` has. None past the last is asked for.
     fn block(&self, index: usize) -> HeadBlock<'_, Self::Element>;
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct HeadBlock<'a, E> {
 /// `scores = queries keys`, times the keys' scales if they have any, for some panels of positions.
 pub(crate) struct ScoreKeys<'a, B> {
     pub keys: B,
-    /// Those panels.
+    /// Which ones.
     pub panels: Range<usize>,
     pub head_dim: usize,
     /// `[head_dim/16][rows][16]`
@@ -44,8 +44,8 @@ pub(crate) struct ScoreKeys<'a, B> {
     pub scores: &'a mut [f32],
 }
 
-/// `mixed = probabilities values` for some positions, the first of which is that of a panel. Probabilities are those times the
-/// values' scales.
+/// `mixed = probabilities values` for some positions, the first of which is that of a panel. If values have scales, the
+/// probabilities have been multiplied by them.
 pub(crate) struct MixValues<'a, B> {
     pub values: B,
     pub positions: Range<usize>,
@@ -341,7 +341,7 @@ fn store<S: Simd, const R: usize, const P: usize>(
     unrolled!(p < P of 4 => { unrolled!(r < R of 8 => { simd.store(sums[r][p], &mut y[p * R + r]) }) });
 }
 
-/// Bytes from a number of KV block `index` to its place in the next one, if some of that are among the parts that are left.
+/// Bytes from a number of KV block `index` to its place in the next one, unless no part is left.
 #[inline(always)]
 fn to_next<B: HeadBlocks>(blocks: &B, index: usize, left: &BlockParts) -> Option<isize> {
     if left.all.is_empty() {

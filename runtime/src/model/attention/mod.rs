@@ -192,9 +192,6 @@ fn first_seen(position: usize, window: usize) -> usize {
     (position + 1).saturating_sub(window) / LANES * LANES
 }
 
-/// Panels of positions in a KV block.
-const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
-
 /// How many KV blocks ahead scales of values are fetched: those of one are used up before memory has answered.
 const SCALES_AHEAD: usize = 4;
 

@@ -7,12 +7,15 @@
 use std::ops::Range;
 
 use super::tiles::{HeadTile, QueryTile, QueryTiles};
-use super::{Attention, Heads, KV_BLOCK_PANELS, first_seen};
+use super::{Attention, Heads, first_seen};
 use crate::error::Result;
 use crate::exec::{Scratch, Worker, padded};
 use crate::format::{BLOCK, Config, Dtype, QuantizedPanels};
 use crate::kernels::{Kernels, LANES, Line, Quantized, RoundValues, ScaleLanes, Softmax};
 use crate::sequence::KV_BLOCK;
+
+/// Panels of positions in a KV block.
+const KV_BLOCK_PANELS: usize = KV_BLOCK / LANES;
 
 /// Makes room for a pass of these tiles.
 pub(super) fn resize(kernels: Kernels, config: &Config, tiles: &QueryTiles, s: &mut Scratch) -> Result<()> {

@@ -76,7 +76,7 @@ impl Attention<'_, '_> {
         let head_len = rows * padded(positions.len());
         let mixed = &mut s.queries[..self.config.attention_width() * tile.tokens];
         let (scores, (heads, pool)) = (&*s.scores, self.heads(tile.entry));
-        let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // read side by side, or more
+        let together = if heads.panels.is_multiple_of(2) { 2 } else { 1 }; // so many are read side by side, at least
         let unit = together * rows * LANES;
         pool.split(mixed, unit, tasks, move |first, mut mixed| {
             let mut panel = first * together;
