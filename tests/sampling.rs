@@ -51,7 +51,7 @@ fn everything() -> Sampling {
 
 /// The options of a reference case; only their steps, in their order.
 fn sampling(options: &Value) -> Sampling {
-    let mut sampling = Sampling::default().temperature(1.0).order([]);
+    let mut sampling = Sampling::default().temperature(1.0).sampler_order([]);
     for option in options.as_array().unwrap() {
         let value = option[1].as_f64().unwrap();
         let (field, step) = match option[0].as_str().unwrap() {
@@ -62,13 +62,13 @@ fn sampling(options: &Value) -> Sampling {
             "repetition_penalty" => (&mut sampling.repetition_penalty, SamplerStep::Penalties),
             "top_k" => {
                 sampling.top_k = value as usize;
-                sampling.order.push(SamplerStep::TopK);
+                sampling.sampler_order.push(SamplerStep::TopK);
                 continue;
             }
             other => panic!("{other} is not known"),
         };
         *field = value as f32;
-        sampling.order.push(step);
+        sampling.sampler_order.push(step);
     }
     sampling
 }

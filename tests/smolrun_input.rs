@@ -172,6 +172,11 @@ fn files_hold_prompts_system_messages_and_conversations() {
     assert_eq!(prompt(&[chat, "--messages", &all], ""), rendered);
     let list = file("list.json", &said.to_string());
     assert_eq!(prompt(&[chat, "--messages", &list], ""), rendered);
+    // As OpenAI's clients write it, for a template that reads text.
+    let mut parts = said.clone();
+    parts[1]["content"] = json!([{"type": "text", "text": "The king"}]);
+    let parts = file("parts.json", &parts.to_string());
+    assert_eq!(prompt(&[chat, "--messages", &parts], ""), rendered);
     let answered = json!({ "messages": &said.as_array().unwrap()[..3] });
     let answered = file("answered.json", &answered.to_string());
     assert_eq!(prompt(&[chat, "--messages", &answered, "And <|im_end|> she?"], ""), rendered);

@@ -192,7 +192,7 @@ impl SamplingArgs {
             .presence_penalty(self.presence_penalty.unwrap_or(neutral.presence_penalty))
             .penalty_window(self.penalty_window.unwrap_or(neutral.penalty_window))
             .logit_bias(self.logit_bias.clone())
-            .order(self.sampler_order.clone().unwrap_or(neutral.order))
+            .sampler_order(self.sampler_order.clone().unwrap_or(neutral.sampler_order))
             .seed(self.seed.unwrap_or(seed).number());
         if self.ignore_eos == Some(true) { sampling.ignore_eos(model.config()) } else { sampling }
     }
@@ -211,7 +211,7 @@ impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, seed, .. } = self.0;
         let Sampling { repetition_penalty, frequency_penalty, presence_penalty, .. } = self.0;
-        let Sampling { penalty_window, logit_bias, order, .. } = self.0;
+        let Sampling { penalty_window, logit_bias, sampler_order, .. } = self.0;
         let is_greedy = *temperature == 0.0;
         match is_greedy {
             true => write!(f, "the likeliest token")?,
@@ -238,8 +238,8 @@ impl fmt::Display for Described<'_> {
         if !logit_bias.is_empty() {
             write!(f, ", logits of {} changed", counted(logit_bias.len(), "token"))?;
         }
-        if order != SamplerStep::ALL {
-            let steps: Vec<_> = order.iter().map(|step| step.name()).collect();
+        if sampler_order != SamplerStep::ALL {
+            let steps: Vec<_> = sampler_order.iter().map(|step| step.name()).collect();
             write!(f, ", sampler-order {}", steps.join(","))?;
         }
         match is_greedy {

@@ -346,8 +346,8 @@ impl CGenerateOptions {
         if !self.sampler_order.is_null() {
             // SAFETY: the promise is the same.
             let order = unsafe { raw::items("sampler_order", self.sampler_order, self.sampler_order_len)? };
-            sampling =
-                sampling.order(order.iter().map(|&step| sampler_step(step)).collect::<Result<Vec<_>>>()?);
+            sampling = sampling
+                .sampler_order(order.iter().map(|&step| sampler_step(step)).collect::<Result<Vec<_>>>()?);
         }
         let mut options =
             GenerateOptions::default().max_tokens(self.max_tokens).sampling(sampling).stop(stop);

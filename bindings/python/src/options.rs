@@ -78,7 +78,7 @@ impl Options {
             "penalty_window" => sampling.penalty_window = whole(name, value)?,
             "logit_bias" => sampling.logit_bias.extend(biases(name, value)?),
             "ignore_eos" => *ignore_eos = flag(name, value)?,
-            "sampler_order" => sampling.order = steps(name, value)?,
+            "sampler_order" => sampling.sampler_order = steps(name, value)?,
             "seed" => {
                 sampling.seed = seed(name, value)?;
                 *has_seed = true;
@@ -92,7 +92,7 @@ impl Options {
                 change(&mut encoding.chat, |chat| Ok(chat.now(now)))?;
             }
             _ => {
-                let message = format!("generate() got an unexpected keyword argument '{name}'");
+                let message = format!("unexpected keyword argument '{name}'");
                 return Err(PyTypeError::new_err(message));
             }
         }

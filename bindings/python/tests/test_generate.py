@@ -114,7 +114,7 @@ def test_what_makes_no_sense_is_said(tales: smolrun.Model) -> None:
         ({"stop": ""}, ValueError, "stop: expected texts that are not empty, found an empty one"),
         ({"stop": 3}, TypeError, "stop: expected a str or a list of them, found int"),
         ({"seed": 2**70}, smolrun.ArgumentError, "seed: expected a number of 64 bits"),
-        ({"sampler_order": ["heat"]}, smolrun.ArgumentError, "order: expected one of bias"),
+        ({"sampler_order": ["heat"]}, smolrun.ArgumentError, "sampler_order: expected one of bias"),
         ({"logit_bias": {99999: 1.0}}, smolrun.ArgumentError, "token id 99999"),
         ({"logit_bias": {-1: 1.0}}, smolrun.ArgumentError, "logit_bias: expected token ids as keys, found -1"),
         ({"logit_bias": {"a": 1.0}}, smolrun.ArgumentError, "logit_bias: expected token ids as keys, found a"),

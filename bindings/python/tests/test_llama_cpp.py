@@ -27,6 +27,15 @@ def test_an_answer_has_the_shape_of_openai_s(llm: Llama, chat: smolrun.Model) ->
     assert found["usage"] == {"prompt_tokens": prompt, "completion_tokens": 12, "total_tokens": prompt + 12}
 
 
+def test_contents_may_come_in_parts(llm: Llama) -> None:
+    parts = [{"role": "child", "content": [{"type": "text", "text": "Tell me of a king."}]}]
+    found = [llm.create_chat_completion(messages, max_tokens=12, temperature=0.0) for messages in (MESSAGES, parts)]
+    assert found[0]["choices"] == found[1]["choices"] and found[0]["usage"] == found[1]["usage"]
+    image = [{"role": "child", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    with pytest.raises(smolrun.ArgumentError, match="found a part of the type image_url"):
+        llm.create_chat_completion(image)
+
+
 def test_a_stream_has_chunks(llm: Llama, chat: smolrun.Model) -> None:
     expected = chat.generate(MESSAGES, max_tokens=12, temperature=0).text
     chunks = list(llm.create_chat_completion(MESSAGES, max_tokens=12, temperature=0.0, stream=True))

@@ -2,7 +2,6 @@
 
 mod input;
 mod job;
-mod parts;
 mod record;
 mod request;
 mod results;

@@ -10,7 +10,6 @@ use smolrun::chat::ChatOptions;
 use smolrun::scheduler::Request;
 use smolrun::{GenerateOptions, Message, Model, PromptOptions, Sampling};
 
-use super::parts;
 use crate::output::json_problem;
 
 /// What OpenAI's lines ask for.
@@ -51,13 +50,6 @@ pub(super) struct Problem {
 impl Problem {
     fn bad(message: impl Into<String>) -> Problem {
         Problem { code: "bad_request", message: message.into() }
-    }
-
-    /// Of a content that a template cannot read.
-    fn parts(found: String) -> Problem {
-        let expected = "expected a text, or parts such as {\"type\": \"text\", \"text\": \"Hello\"}, as the chat template reads \
-                        nothing else";
-        Problem::bad(format!("messages: content: {expected}, found {}", shortened(&found)))
     }
 
     fn unsupported(message: impl Into<String>) -> Problem {
@@ -249,8 +241,7 @@ fn take_prompt(fields: &mut Fields<'_>, model: &Model, defaults: &Defaults) -> R
         (Some(Prompt::Ids(ids)), None) => Ok((ids, false)),
         (None, Some(messages)) => {
             let mut options = ChatOptions::default().now(defaults.now).max_tokens(max_tokens);
-            let messages = parts::readable(messages.get(), || parts::reads_parts(model, &options));
-            let messages = Message::list_from_json(&messages.map_err(Problem::parts)?)?;
+            let messages = Message::list_from_json(messages.get())?;
             if let Some(tools) = tools.filter(|_| calls_tools) {
                 options = options.tools(tools.get())?;
             }

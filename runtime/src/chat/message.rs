@@ -133,7 +133,32 @@ impl Message {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|(other, _)| other == name)
+        self.get(name).is_some()
+    }
+
+    fn get(&self, name: &str) -> Option<&Json> {
+        self.fields.iter().find_map(|(other, value)| (other == name).then_some(value))
+    }
+
+    /// Whether the content is a list of parts.
+    pub(super) fn has_parts(&self) -> bool {
+        self.get("content").is_some_and(|content| content.as_str().starts_with('['))
+    }
+
+    /// The content's parts, if it is a list.
+    pub(super) fn parts(&self) -> Result<Option<Vec<Value>>> {
+        let content = self.get("content").map(Json::value).transpose();
+        match content.map_err(|problem| Error::Template { problem })? {
+            Some(Value::List(list)) => Ok(Some(list.items.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// This message with another content.
+    pub(super) fn with_content(&self, content: String) -> Message {
+        let is_other = |(name, _): &&(String, Json)| name != "content";
+        let fields = self.fields.iter().filter(is_other).cloned().collect();
+        Message { role: self.role.clone(), content, fields }
     }
 
     /// What its JSON has.

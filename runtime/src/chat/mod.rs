@@ -6,12 +6,17 @@
 //! character is put into everything in it that could be read as one. The tokenizer takes the guard out again after it
 //! has looked for control tokens. What the template itself writes is parsed. Tools, their results, reasoning and
 //! documents are guarded in the same way.
+//!
+//! **A message may have a list of parts**, as OpenAI's clients write it: `[{"type": "text", "text": "Hello"}]`. A template
+//! that makes the same of a part as of its text gets the list. Any other gets the texts of the parts, with a line break
+//! between two; then a part that is no text is [`Error::Argument`].
 
 mod date;
 mod guard;
 mod jinja;
 mod json;
 mod message;
+mod parts;
 mod template;
 
 use std::collections::BTreeSet;
@@ -171,15 +176,16 @@ impl<'a> Chat<'a> {
     }
 
     fn render_guarded(&self, messages: &[Message], options: &ChatOptions) -> Result<(String, char)> {
+        let mut all = self.token_variables()?;
+        all.extend_from_slice(&options.variables);
+        let told = ChatOptions { variables: all, ..options.clone() };
+        let template = ChatTemplate::new(self.template)?;
+        let messages = &*parts::readable(messages, &template, &told)?;
         let special = self.tokenizer.special_tokens()?;
         let controls: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
         let texts = || messages.iter().flat_map(Message::texts).chain(options.data());
         let guard = find_guard(self.template, texts)?;
         let guardian = Guard::new(&controls, guard);
-        let mut all = self.token_variables()?;
-        all.extend_from_slice(&options.variables);
-        let told = ChatOptions { variables: all, ..options.clone() };
-        let template = ChatTemplate::new(self.template)?;
         let render = |guarding| {
             let guarded = |text: &str| guardian.text(text, guarding);
             let messages = messages.iter().map(|said| said.map(&guarded)).collect::<Result<Vec<_>>>()?;

@@ -107,7 +107,7 @@ impl SamplerChain {
     fn narrow(&self, logits: &[f32], candidates: &mut Candidates) -> Result<()> {
         self.check_logits(logits)?;
         candidates.fill(logits);
-        self.sampling.order.iter().try_for_each(|&step| self.apply(step, candidates))
+        self.sampling.sampler_order.iter().try_for_each(|&step| self.apply(step, candidates))
     }
 
     fn apply(&self, step: SamplerStep, candidates: &mut Candidates) -> Result<()> {

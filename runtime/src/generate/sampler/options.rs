@@ -43,7 +43,7 @@ pub struct Sampling {
     /// Added to these ids' logits; negative infinity rules an id out.
     pub logit_bias: Vec<(u32, f32)>,
     /// The steps in the order in which they are applied; one that is missing is not applied.
-    pub order: Vec<SamplerStep>,
+    pub sampler_order: Vec<SamplerStep>,
     /// Decides every draw, the same on every platform.
     pub seed: u64,
 }
@@ -62,7 +62,7 @@ impl Default for Sampling {
             presence_penalty: 0.0,
             penalty_window: 0,
             logit_bias: Vec::new(),
-            order: SamplerStep::ALL.to_vec(),
+            sampler_order: SamplerStep::ALL.to_vec(),
             seed: 0,
         }
     }
@@ -126,8 +126,8 @@ impl Sampling {
     }
 
     /// These options with these steps, in their order.
-    pub fn order(self, order: impl IntoIterator<Item = SamplerStep>) -> Sampling {
-        Sampling { order: order.into_iter().collect(), ..self }
+    pub fn sampler_order(self, order: impl IntoIterator<Item = SamplerStep>) -> Sampling {
+        Sampling { sampler_order: order.into_iter().collect(), ..self }
     }
 
     /// These options with draws that `seed` decides.
@@ -189,7 +189,7 @@ impl FromStr for SamplerStep {
         Self::ALL.iter().copied().find(|step| step.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|step| step.name()).collect();
             let names = names.join(", ");
-            wrong("order", &format!("one of {names}"), name)
+            wrong("sampler_order", &format!("one of {names}"), name)
         })
     }
 }
@@ -238,10 +238,14 @@ impl Sampling {
     }
 
     fn check_order(&self) -> Result<()> {
-        let mut twice = self.order.iter().enumerate().filter(|(at, step)| self.order[..*at].contains(step));
+        let mut twice = self
+            .sampler_order
+            .iter()
+            .enumerate()
+            .filter(|(at, step)| self.sampler_order[..*at].contains(step));
         match twice.next() {
             Some((_, step)) => {
-                Err(wrong("order", "each step at most once", &format!("{} twice", step.name())))
+                Err(wrong("sampler_order", "each step at most once", &format!("{} twice", step.name())))
             }
             None => Ok(()),
         }
@@ -256,12 +260,12 @@ impl Sampling {
     pub(super) fn has_penalties(&self) -> bool {
         let is_on =
             self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
-        is_on && self.order.contains(&SamplerStep::Penalties)
+        is_on && self.sampler_order.contains(&SamplerStep::Penalties)
     }
 
     /// Whether some id's logit is changed whatever came before.
     pub(super) fn has_bias(&self) -> bool {
-        !self.logit_bias.is_empty() && self.order.contains(&SamplerStep::Bias)
+        !self.logit_bias.is_empty() && self.sampler_order.contains(&SamplerStep::Bias)
     }
 }
 

@@ -10,7 +10,7 @@ type Distribution = Vec<(u32, f64)>;
 /// What `sampling` leaves of `logits` after the tokens of `past`; nothing if that rules all of them out.
 fn oracle(sampling: &Sampling, logits: &[f32], past: &[u32]) -> Distribution {
     let mut logits: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
-    for step in &sampling.order {
+    for step in &sampling.sampler_order {
         let probabilities = softmax(&logits);
         let keep: Vec<u32> = match step {
             SamplerStep::Bias => {
@@ -110,7 +110,7 @@ fn random_sampling(rng: &mut Rng, vocab_size: u32) -> Sampling {
         repetition_penalty: sometimes(0.7, 1.8, 1.0),
         frequency_penalty: sometimes(-1.0, 1.0, 0.0),
         presence_penalty: sometimes(-1.0, 1.0, 0.0),
-        order,
+        sampler_order: order,
         ..Sampling::default()
     };
     sampling.top_k = rng.below(u64::from(vocab_size) + 1) as usize;
@@ -282,7 +282,10 @@ fn senseless_options_and_logits_are_errors() {
     wrong.push(("repetition_penalty", Sampling { repetition_penalty: 0.0, ..base.clone() }));
     wrong.push(("logit_bias", Sampling { logit_bias: vec![(0, f32::NAN)], ..base.clone() }));
     wrong.push(("logit_bias", Sampling { logit_bias: vec![(0, f32::INFINITY)], ..base.clone() }));
-    wrong.push(("order", Sampling { order: vec![SamplerStep::TopK, SamplerStep::TopK], ..base.clone() }));
+    wrong.push((
+        "sampler_order",
+        Sampling { sampler_order: vec![SamplerStep::TopK, SamplerStep::TopK], ..base.clone() },
+    ));
     for (expected, sampling) in wrong {
         let error = Sampler::new(sampling.clone(), 2).unwrap_err();
         assert!(matches!(error, Error::Argument { name, .. } if name == expected), "{sampling:?}: {error}");
