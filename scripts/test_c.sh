@@ -29,6 +29,8 @@ cargo test --locked --profile gate --quiet
 step "build and install"
 rm -rf "$prefix"
 make --silent install PREFIX="$prefix" PROFILE=gate CARGO_TARGET_DIR="$target"
+make --silent install PREFIX="$work/elsewhere" PROFILE=gate CARGO_TARGET_DIR="$target"
+grep -qx "prefix=$work/elsewhere" "$work/elsewhere/lib/pkgconfig/smolrun.pc"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
 read -ra shared < <(pkg-config --cflags --libs smolrun)
 read -ra static < <(pkg-config --cflags --libs --static smolrun | sed 's/-lsmolrun/-l:libsmolrun.a/')

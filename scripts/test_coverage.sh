@@ -32,6 +32,8 @@ readonly skipped=(
     with_quantized_weights_they_are_near a_blob_and_its_bf16_twin another_batch_s_results_are_not_touched
     past_the_context_a_request_goes_on the_program_slides_when running_streams_have_a_token
     fast_logits_are_near_the_exact quantized_bytes_do_not_depend somebody_who_watches every_character every_kind
+    rounded_attention_depends_on_no_split who_looks_on_sees_the_same_bits a_size_that_is_too_small
+    a_loaded_session_shares_its_file
 )
 
 need_component llvm-tools

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -165,6 +166,22 @@ fn what_cannot_be_bundled_is_named() {
     let exists = smolrun(&["bundle", blob(), "-o", bundled.to_str().unwrap()]);
     assert!(exists.code != 0 && exists.stderr.contains("--force"), "{}", exists.stderr);
     bundle(blob(), &bundled, &["--force"]);
+
+    // What is read is no place to write to, whatever it is called by.
+    let (copy, link, smolrun_copy) = (temp.join("copy.bin"), temp.join("link"), temp.join("smolrun"));
+    fs::copy(blob(), &copy).unwrap();
+    fs::copy(program("smolrun"), &smolrun_copy).unwrap();
+    symlink(&copy, &link).unwrap();
+    let (copy, link, own) = (copy.to_str().unwrap(), link.to_str().unwrap(), smolrun_copy.to_str().unwrap());
+    for args in [&[copy, "-o", link][..], &[link, "-o", copy], &[blob(), "--program", own, "-o", own]] {
+        let before = [copy, own].map(|file| fs::read(file).unwrap());
+        let said = smolrun(&[&["bundle", "--force"], args].concat());
+        assert!(
+            said.code == 1 && said.stderr.contains("expected another file than those that are read"),
+            "{said:?}"
+        );
+        assert!(before == [copy, own].map(|file| fs::read(file).unwrap()), "{args:?}");
+    }
 }
 
 /// Pages of the file itself, at the blob's place in it.

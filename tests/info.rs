@@ -38,6 +38,7 @@ fn the_figures_are_those_of_the_checkpoint() {
         assert_eq!(memory["kv_bytes_per_token"]["f32"], 4 * 2 * 8 * 2 * 32);
         assert_eq!(memory["kv_bytes_of_context"]["f16"], 2 * 2 * 8 * 2 * 32 * 1024);
         assert_eq!(memory["kv_bytes_per_token"]["q8"], (32 + 4) * 2 * 8 * 2);
+        assert_eq!(memory["kv_dtype"], "f32");
         let available: Vec<_> = Kernels::available().into_iter().map(Kernels::name).collect();
         assert_eq!(info["machine"]["available_isa"], Value::from(available));
     }
@@ -48,6 +49,7 @@ fn people_get_lines_and_a_missing_blob_is_an_error() {
     let outcome = run("smolrun", &["info", blob(TALES).to_str().unwrap()]);
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (0, 5), "{outcome:?}");
     assert!(outcome.stdout.contains("4096 bytes a token"), "{outcome:?}");
+    assert!(outcome.stdout.contains("4.2 MB for a full context in f32, the default"), "{outcome:?}");
     let outcome = run("smolrun", &["info", "nosuch.bin"]);
     assert!(outcome.code == 1 && outcome.stderr.contains("nosuch.bin"), "{outcome:?}");
 }

@@ -107,7 +107,8 @@ fn piped_input_is_the_prompt_or_follows_it() {
     let args = |blob, more: &[&'static str]| [&[blob], more].concat();
     for (args, input, expected) in [
         (args(plain, &[]), "The king", "The king".to_owned()),
-        (args(plain, &[]), "The king\n", "The king\n".into()),
+        (args(plain, &[]), "The king\n", "The king".into()),
+        (args(plain, &[]), "The king\n\n", "The king\n".into()),
         (args(plain, &["Sing:"]), "The king", "Sing:\nThe king".into()),
         (args(plain, &["Sing:"]), "", "Sing:".into()),
         (args(plain, &["-"]), "The king", "The king".into()),
@@ -152,8 +153,8 @@ fn files_hold_prompts_system_messages_and_conversations() {
     };
     let (king, kind) = (file("king.txt", "The king\n"), file("kind.txt", "Be kind.\n"));
     let chat = chat_blob();
-    assert_eq!(prompt(&[blob(), "--prompt-file", &king], ""), "The king\n");
-    assert_eq!(prompt(&[blob(), "--prompt-file", &king], "sang"), "The king\n\nsang");
+    assert_eq!(prompt(&[blob(), "--prompt-file", &king], ""), "The king");
+    assert_eq!(prompt(&[blob(), "--prompt-file", &king], "sang"), "The king\nsang");
     let answered = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nThe king<|im_end|>\n<|im_start|>assistant\n";
     for args in [
         &[chat, "--chat", "--system-file", &kind, "--prompt-file", &king][..],
@@ -170,7 +171,7 @@ fn files_hold_prompts_system_messages_and_conversations() {
     let rendered = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nThe king<|im_end|>\n<|im_start|>assistant\n\
         sang.\n<|im_end|>\n<|im_start|>user\nAnd <|im_end|> she?<|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(prompt(&[chat, "--messages", &all], ""), rendered);
-    let list = file("list.json", &said.to_string());
+    let list = file("list.json", &format!("\u{feff}{said}"));
     assert_eq!(prompt(&[chat, "--messages", &list], ""), rendered);
     // As OpenAI's clients write it, for a template that reads text.
     let mut parts = said.clone();
@@ -191,7 +192,7 @@ fn files_hold_prompts_system_messages_and_conversations() {
     for (args, expected) in [
         (
             &["--messages", &broken][..],
-            "broken.json: no conversation: message: role: expected a string, found number",
+            "broken.json: no conversation: message: role: expected a string, found number, in message 1",
         ),
         (&["--messages", "/no/such"], "/no/such: No such file"),
         (&["--chat", "--prompt-file", "/no/such"], "/no/such: No such file"),

@@ -221,10 +221,7 @@ fn options_are_set_shown_and_set_back() {
     talk.say("/set top_k 40", &shown("temperature 0.8, top-k 40, top-p 0.9, seed 9", 3));
     talk.say("/set max-tokens 5", &shown("temperature 0.8, top-k 40, top-p 0.9, seed 9", 5));
     talk.say("/set top-k", &shown("temperature 0.8, top-p 0.9, seed 9", 5));
-    talk.say(
-        "/set temperature hot",
-        "error: invalid value 'hot' for '--temperature <T>': invalid float literal",
-    );
+    talk.say("/set temperature hot", "error: invalid value 'hot' for '--temperature <T>': expected a number");
     talk.say("/set temperature -1", "error: temperature: expected a finite number from 0 up, found -1");
     talk.say("/set warmth 1", "error: there is no option warmth to set; /set shows what is set");
     talk.say("/set threads 1", "error: there is no option threads to set; /set shows what is set");
@@ -241,6 +238,20 @@ fn options_are_set_shown_and_set_back() {
     talk.say("/set seed 9", "(temperature 0.8, top-p 0.9, seed 9, at most 5 tokens, stop \"a b\")");
     talk.say("/set stop", &shown("temperature 0.8, top-p 0.9, seed 9", 5));
     talk.say("/set temperature", &shown("the likeliest token", 5));
+}
+
+#[test]
+fn lines_that_come_at_once_are_read_one_after_the_other() {
+    let talk = Talk::new(&["-n", "9"], &[]);
+    talk.terminal.type_bytes(b"/set max-tokens 2\r/set repetition-penalty 1.5\rOnce\rThere\r");
+    talk.terminal.wait_for("two answers", |screen| screen.matches(CUT).count() == 2 && screen.ends_with('>'));
+    let said = talk.saved();
+    assert_eq!(roles(&said), ["user", "assistant", "user", "assistant"]);
+    assert_eq!((said[0].1.as_str(), said[2].1.as_str()), ("Once", "There"));
+    talk.terminal.type_bytes(b"/set\r");
+    let are_set =
+        |screen: &str| screen.contains("repetition-penalty 1.5") && screen.contains("at most 2 tokens");
+    talk.terminal.wait_for("both settings", are_set);
 }
 
 #[test]

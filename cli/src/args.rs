@@ -10,6 +10,7 @@ use smolrun::{KvDtype, Overflow};
 
 use crate::cache::CacheCommand;
 use crate::model::{DtypeArgs, ModelArgs};
+use crate::numbers::count;
 use crate::sampling::SamplingArgs;
 use crate::shard::Shard;
 
@@ -111,8 +112,8 @@ pub(crate) enum Command {
     /// Make vectors of texts: reads a JSON string per line of standard input, prints an object with its embedding per
     /// line.
     ///
-    /// Out: {"embedding": [the model's last hidden state, after its final norm], "tokens": how many the text has}.
-    /// Control tokens in the texts are treated as text.
+    /// Out: {"embedding": [the model's last hidden state, after its final norm], "tokens": how many went through the
+    /// model}. Control tokens in the texts are treated as text. An empty text is the token that begins a prompt.
     Embed {
         #[command(flatten)]
         model: ModelArgs,
@@ -250,10 +251,10 @@ pub(crate) struct BatchArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = sequences)]
     pub(crate) sequences: usize,
     /// Most megabytes of keys and values that the requests take at the same time [default: no limit].
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", value_parser = count)]
     pub(crate) kv_memory: Option<usize>,
     /// Megabytes of keys and values that are kept for prompts that begin alike.
-    #[arg(long, value_name = "MB", default_value_t = 256)]
+    #[arg(long, value_name = "MB", value_parser = count, default_value_t = 256)]
     pub(crate) prefix_memory: usize,
     /// Threads to compute with [default: as many as the process may use]; the results do not depend on it.
     #[arg(long, value_name = "N")]
@@ -495,7 +496,7 @@ pub(crate) struct PromptArgs {
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub(crate) struct AnswerArgs {
     /// Generate at most N tokens [default: 256].
-    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
     /// Stop at this text, which is not printed. May be repeated.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]

@@ -24,11 +24,13 @@ static MARK: Mark = Mark::ALONE;
 
 /// Makes a bundle.
 pub(crate) fn run(args: &BundleArgs) -> Result<()> {
-    let model = args.model.open()?;
+    let blob = args.model.blob()?;
+    let model = blob.open(false)?;
     let options = options(args, &model)?;
     let own = || env::current_exe().map_err(|error| format!("this program's own file: {error}"));
     let program = args.program.clone().map_or_else(own, Ok)?;
-    let len = write::bundle::make(&program, model.storage().bytes(), &options, &args.out, args.force)?;
+    let len =
+        write::bundle::make(&program, &blob.path, model.storage().bytes(), &options, &args.out, args.force)?;
     tell(&format!("{}: {:.1} MB, the program with its model", args.out.display(), len as f64 / 1e6));
     Ok(())
 }

@@ -42,6 +42,8 @@ struct MemoryInfo {
     /// Keys and values of one token, and of a full context, by the name of their dtype.
     kv_bytes_per_token: KvBytes,
     kv_bytes_of_context: KvBytes,
+    /// How they are kept unless `--kv` says so.
+    kv_dtype: &'static str,
 }
 
 #[derive(Serialize)]
@@ -49,6 +51,17 @@ struct KvBytes {
     f32: usize,
     f16: usize,
     q8: usize,
+}
+
+impl KvBytes {
+    /// By the name of a dtype.
+    fn of(&self, dtype: &str) -> usize {
+        match dtype {
+            "f32" => self.f32,
+            "f16" => self.f16,
+            _ => self.q8,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -65,7 +78,7 @@ pub(crate) fn run(model: &ModelArgs, json: bool) -> Result<(), Box<dyn Error>> {
     let model = model.open()?;
     let info = Info {
         model: ModelInfo::of(&model)?,
-        memory: MemoryInfo::of(model.layout()),
+        memory: MemoryInfo::of(&model),
         machine: MachineInfo::of_this()?,
     };
     match json {
@@ -99,7 +112,8 @@ pub(crate) fn dtypes(layout: &Layout) -> String {
 }
 
 impl MemoryInfo {
-    fn of(layout: &Layout) -> MemoryInfo {
+    fn of(model: &Model) -> MemoryInfo {
+        let layout = model.layout();
         let of = |tokens: usize| {
             let [f32, f16, q8] = [KvDtype::F32, KvDtype::F16, KvDtype::Q8]
                 .map(|kv| kv.bytes_per_token(&layout.config) * tokens);
@@ -109,6 +123,7 @@ impl MemoryInfo {
             blob_bytes: layout.header.file_len,
             kv_bytes_per_token: of(1),
             kv_bytes_of_context: of(layout.config.max_position_embeddings),
+            kv_dtype: model.default_kv_dtype().name(),
         }
     }
 }
@@ -150,11 +165,12 @@ impl Info {
         )?;
         writeln!(
             out,
-            "KV cache  {} bytes a token in f32, {} in f16, {} in q8; {:.1} MB for a full context in f32",
+            "KV cache  {} bytes a token in f32, {} in f16, {} in q8; {:.1} MB for a full context in {}, the default",
             memory.kv_bytes_per_token.f32,
             memory.kv_bytes_per_token.f16,
             memory.kv_bytes_per_token.q8,
-            megabytes(memory.kv_bytes_of_context.f32)
+            megabytes(memory.kv_bytes_of_context.of(memory.kv_dtype)),
+            memory.kv_dtype
         )?;
         writeln!(
             out,

@@ -34,19 +34,18 @@ impl PromptArgs {
 
     /// The prompt: the argument or the file, and after it what standard input holds, if that is no terminal.
     ///
-    /// The line end that a file and a pipe end with is no part of a message; of a text to continue it is.
+    /// The line end that a file and a pipe end with is no part of it.
     pub(crate) fn read(&self) -> Result<Option<String>> {
-        let text = |text: String| if self.is_chat() { without_line_end(text) } else { text };
         let given = match (&self.text[..], &self.prompt_file) {
-            ([dash], _) if dash == "-" => return Ok(Some(text(read_standard_input()?))),
-            ([], Some(file)) => Some(text(read_file(file)?)),
+            ([dash], _) if dash == "-" => return Ok(Some(without_line_end(read_standard_input()?))),
+            ([], Some(file)) => Some(without_line_end(read_file(file)?)),
             ([], None) => None,
             (words, _) => Some(words.join(" ")),
         };
         if io::stdin().is_terminal() {
             return Ok(given);
         }
-        let piped = text(read_standard_input()?);
+        let piped = without_line_end(read_standard_input()?);
         Ok(match given {
             given if piped.is_empty() => given,
             None => Some(piped),

@@ -7,7 +7,7 @@
 use std::io;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 #[cfg(unix)]
 use smolconv::write::temp_file;
@@ -135,8 +135,14 @@ fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     // Whoever starts a program with a signal ignored, as `nohup` does, wants it to go on.
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(signals)?;
-    let work = move || signals.forever().for_each(work);
-    std::thread::Builder::new().name("signals".into()).spawn(work).map(drop)
+    let (begins, has_begun) = mpsc::channel::<()>();
+    let work = move || {
+        drop(begins);
+        signals.forever().for_each(work);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(work)?;
+    let _ = has_begun.recv(); // what is asked for next must not be the memory that it begins with
+    Ok(())
 }
 
 /// Whether the process was started with `signal` ignored, where the system tells (Linux).

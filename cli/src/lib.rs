@@ -19,6 +19,7 @@ mod lines;
 mod logprobs;
 mod memory;
 pub mod model;
+mod numbers;
 mod options;
 mod output;
 mod perplexity;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use smolrun::generation::SamplerStep;
 use smolrun::{Model, Sampling};
 
+use crate::numbers::{count, number};
 use crate::output::counted;
 
 /// What was asked for; the rest is decided by [`SamplingArgs::sampling`].
@@ -17,34 +18,34 @@ use crate::output::counted;
 pub(crate) struct SamplingArgs {
     /// Divide logits by T before drawing; 0 always takes the most likely token [default: 0; for --chat and
     /// conversations what the checkpoint recommends, else 0.7].
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = number, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Draw from the K most likely tokens; 0 for all [default: 0; for --chat and conversations what the checkpoint
     /// recommends].
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     top_k: Option<usize>,
     /// Draw from the most likely tokens that together reach this probability [default: 1; for --chat and conversations
     /// what the checkpoint recommends, else 0.9].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = number, allow_negative_numbers = true)]
     top_p: Option<f32>,
     /// Draw from tokens that are at least P times as likely as the most likely one [default: 0].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = number, allow_negative_numbers = true)]
     min_p: Option<f32>,
     /// Draw from the tokens closest to the expected information that together reach this probability [default: 1].
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = number, allow_negative_numbers = true)]
     typical_p: Option<f32>,
     /// Divide positive logits of tokens in the window by X and multiply negative ones [default: 1; for --chat and
     /// conversations what the checkpoint recommends].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number, allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
     /// Subtract X from a token's logit for each time the token is in the window [default: 0].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number, allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
     /// Subtract X from the logit of each token in the window [default: 0].
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", value_parser = number, allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
     /// How many of the last tokens the penalties look at, including the prompt's; 0 for all [default: 0].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     penalty_window: Option<usize>,
     /// Add X to the logit of token ID; "-inf" rules it out. May be repeated.
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]

@@ -178,7 +178,10 @@ impl fmt::Display for Error {
             Error::Threads { source } => write!(f, "no thread could be started: {source}"),
             Error::NotFinite => f.write_str("the model's logits are not finite: its weights are damaged"),
             Error::KvBudget { needed, limit } => {
-                write!(f, "keys and values of {needed} bytes are more than the scheduler's {limit}")
+                write!(
+                    f,
+                    "its keys and values may take {needed} bytes, more than the {limit} bytes that all requests have"
+                )
             }
             Error::Cancelled => f.write_str("it was cancelled"),
             Error::Panic { message } => write!(f, "a bug in smolrun: it panicked: {message}"),

@@ -46,6 +46,12 @@ inline void check(smolrun_status status) {
     if (status != SMOLRUN_OK) throw Error(status, smolrun_last_error());
 }
 
+/// As C reads it: a NUL inside would end it there.
+inline const char *c_str(const std::string &text) {
+    if (text.find('\0') != std::string::npos) throw Error(SMOLRUN_ARGUMENT, "expected a text without NUL, found one inside");
+    return text.c_str();
+}
+
 template <auto free> struct Free {
     template <typename T> void operator()(T *pointer) const noexcept { free(pointer); }
 };
@@ -96,11 +102,11 @@ class Model {
 public:
     /// Maps the blob at `path`, which nobody may change in place while it is open.
     static Model open(const std::string &path) {
-        return Model(detail::made<smolrun_model>([&](auto out) { return smolrun_model_open(path.c_str(), out); }));
+        return Model(detail::made<smolrun_model>([&](auto out) { return smolrun_model_open(detail::c_str(path), out); }));
     }
     /// Reads the blob at `path` into memory.
     static Model read(const std::string &path) {
-        return Model(detail::made<smolrun_model>([&](auto out) { return smolrun_model_read(path.c_str(), out); }));
+        return Model(detail::made<smolrun_model>([&](auto out) { return smolrun_model_read(detail::c_str(path), out); }));
     }
     /// Copies a blob from memory.
     static Model from_bytes(const void *bytes, std::size_t len) {
@@ -129,12 +135,13 @@ public:
             return smolrun_encode_prompt(get(), text.data(), text.size(), special, ids, capacity, len);
         });
     }
-    /// The tokens of a conversation, by the blob's chat template.
+    /// The tokens of a conversation, by the blob's chat template. A text with a NUL inside is an error here;
+    /// smolrun_encode_chat_json() takes it.
     Ids encode_chat(const std::vector<Message> &messages, const smolrun_chat_options *options = nullptr) const {
         std::vector<smolrun_message> given;
         std::size_t bytes = 1024;
         for (const auto &[role, content] : messages) {
-            given.push_back({role.c_str(), content.c_str()});
+            given.push_back({detail::c_str(role), detail::c_str(content)});
             bytes += role.size() + content.size() + 64;
         }
         return detail::filled<Ids>(bytes, [&](auto ids, auto capacity, auto len) {
@@ -183,6 +190,8 @@ public:
             detail::check(smolrun_session_next(session_, &token_));
             return *this;
         }
+        void operator++(int) { ++*this; }
+        bool operator==(const Iterator &other) const noexcept { return token_ == other.token_; }
         bool operator!=(const Iterator &other) const noexcept { return token_ != other.token_; }
 
     private:
@@ -234,8 +243,8 @@ public:
         return kept;
     }
     void truncate(std::size_t position) { detail::check(smolrun_session_truncate(get(), position)); }
-    void save(const std::string &path) { detail::check(smolrun_session_save(get(), path.c_str())); }
-    void load(const std::string &path) { detail::check(smolrun_session_load(get(), path.c_str())); }
+    void save(const std::string &path) { detail::check(smolrun_session_save(get(), detail::c_str(path))); }
+    void load(const std::string &path) { detail::check(smolrun_session_load(get(), detail::c_str(path))); }
 
     /// Generates what comes after `prompt`, which comes after what the session has.
     Tokens generate(const Ids &prompt, const smolrun_generate_options &options = generate_options()) {

@@ -270,7 +270,8 @@ pub(crate) extern "C" fn smolrun_session_position(
     position: Out<'_, usize>,
 ) -> Status {
     status_of(|| {
-        raw::put(position, given("session", session)?.lock()?.session().position());
+        let position = given("position", position)?;
+        position.write(given("session", session)?.lock()?.session().position());
         Ok(())
     })
 }
@@ -454,7 +455,8 @@ pub(crate) extern "C" fn smolrun_session_finish_reason(
     reason: Out<'_, i32>,
 ) -> Status {
     status_of(|| {
-        raw::put(reason, finish_reason(given("session", session)?.lock()?.finish_reason()));
+        let reason = given("reason", reason)?;
+        reason.write(finish_reason(given("session", session)?.lock()?.finish_reason()));
         Ok(())
     })
 }

@@ -56,6 +56,17 @@ int main(int argc, char **argv) {
     } catch (const smolrun::Error &error) {
         expect(error.status() == SMOLRUN_IO && std::string(error.code()) == "io", "the exception of a file");
     }
+    try {
+        model.encode_chat({{"user", std::string("a\0b", 3)}});
+        expect(false, "an exception for a text that C would cut");
+    } catch (const smolrun::Error &error) {
+        expect(error.status() == SMOLRUN_ARGUMENT, "the exception of an argument");
+    }
+    const auto again = other.generate_after(prompt, options);
+    std::size_t count = 0;
+    for (auto token = again.begin(); !(token == again.end()); token++) ++count;
+    expect(count == 30, "iterators that compare and step as others do");
+
     smolrun::Session moved(std::move(session));
     expect(moved.position() == tokens.size(), "a session that was moved");
 }

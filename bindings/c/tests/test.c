@@ -244,6 +244,7 @@ static void logits(const char *printed) {
     OK(smolrun_session_feed(session, IDS, COUNT, &found));
     CHECK(memcmp(found, expected, bytes) == 0); /* those of the program, to the last bit */
     OK(smolrun_session_position(session, &position));
+    FAILS(SMOLRUN_NULL, smolrun_session_position(session, NULL));
     CHECK(position == COUNT);
     OK(smolrun_session_truncate(session, 3));
     OK(smolrun_session_feed(session, IDS + 3, 1, NULL));
@@ -329,6 +330,7 @@ static void generations(void) {
     char *greedy = rest(session);
     CHECK(strlen(greedy) > 20);
     OK(smolrun_session_finish_reason(session, &reason));
+    FAILS(SMOLRUN_NULL, smolrun_session_finish_reason(session, NULL));
     CHECK(reason == SMOLRUN_FINISH_LENGTH);
 
     /* The same again, with what is told of each token. */

@@ -93,6 +93,7 @@ impl Conversation {
             return Err(format!("expected at most {MAX_LEN} bytes"));
         }
         let text = str::from_utf8(bytes).map_err(|error| format!("no conversation: {error}"))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text); // as editors on Windows save it
         let messages = Message::list_from_json(text).map_err(|error| format!("no conversation: {error}"))?;
         Ok(Conversation { messages, has_news: false })
     }

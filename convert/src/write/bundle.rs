@@ -9,12 +9,21 @@ use super::temp_file::{self, TempFile};
 use crate::bundle;
 use crate::error::{Error, Result};
 
-/// Writes the program at `program`, with `blob` and the options that it is told first, to `out`, which is replaced only
-/// with `force`. It has its name when it is whole. Returns how many bytes it has.
+/// Writes the program at `program`, with the `blob` of the model at `model` and the options that it is told first, to `out`,
+/// which is replaced only with `force`, and must be neither program nor model. It has its name when it is whole. Returns how
+/// many bytes it has.
 ///
 /// The program must be `smolrun` for Linux, in no bundle yet.
-pub fn make(program: &Path, blob: &[u8], options: &[String], out: &Path, force: bool) -> Result<u64> {
+pub fn make(
+    program: &Path,
+    model: &Path,
+    blob: &[u8],
+    options: &[String],
+    out: &Path,
+    force: bool,
+) -> Result<u64> {
     let target = Target::new(out, force)?;
+    target.must_not_be([program, model].into_iter(), "those that are read")?;
     let bytes = fs::read(program).map_err(Error::io(program))?;
     let parts = bundle::parts(&bytes, program, blob, options)?;
     temp_file::prepare(&target)?;

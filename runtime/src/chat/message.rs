@@ -88,7 +88,12 @@ impl Message {
             other => Some(other),
         };
         match list {
-            Some(Value::List(list)) => list.items.iter().map(Message::of_value).collect(),
+            Some(Value::List(list)) => {
+                let numbered = list.items.iter().zip(1..);
+                numbered
+                    .map(|(said, number)| Message::of_value(said).map_err(|error| within(error, number)))
+                    .collect()
+            }
             Some(other) => Err(wrong(NAME, "an array", other.kind())),
             None => Err(wrong(NAME, "an array, or an object that has one as messages", "neither")),
         }
@@ -120,16 +125,12 @@ impl Message {
             }
         }
         let Some(role) = role else { return Err(wrong("message", "a role", "none")) };
-        let has_content = content.is_some();
-        let mut message = Message { role, content: content.unwrap_or_default(), fields };
-        match (has_content, message.has("tool_calls")) {
-            (true, true) if message.content.is_empty() => message = message.field("content", Json::text("")),
-            (false, false) if !message.has("content") => {
-                return Err(wrong("message", "content or tool_calls", "neither"));
-            }
-            _ => {}
+        let message = Message { role, content: String::new(), fields };
+        match content {
+            Some(content) => Ok(message.with_content(content)),
+            None if message.has("tool_calls") || message.has("content") => Ok(message),
+            None => Err(wrong("message", "content or tool_calls", "neither")),
         }
-        Ok(message)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -154,11 +155,23 @@ impl Message {
         }
     }
 
-    /// This message with another content.
+    /// Whether a template is told of no content.
+    pub(super) fn lacks_content(&self) -> bool {
+        match self.get("content") {
+            Some(content) => content.as_str() == "null",
+            None => self.content.is_empty() && self.has("tool_calls"),
+        }
+    }
+
+    /// This message with another content, also an empty one.
     pub(super) fn with_content(&self, content: String) -> Message {
         let is_other = |(name, _): &&(String, Json)| name != "content";
         let fields = self.fields.iter().filter(is_other).cloned().collect();
-        Message { role: self.role.clone(), content, fields }
+        let message = Message { role: self.role.clone(), content, fields };
+        match message.lacks_content() {
+            true => message.field("content", Json::text("")),
+            false => message,
+        }
     }
 
     /// What its JSON has.
@@ -192,6 +205,16 @@ impl Message {
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let fields = self.fields.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         [self.role.as_str(), self.content.as_str()].into_iter().chain(fields)
+    }
+}
+
+/// The error, with the number of the message that it is about.
+pub(super) fn within(error: Error, number: usize) -> Error {
+    match error {
+        Error::Argument { name, expected, found } => {
+            Error::Argument { name, expected, found: format!("{found}, in message {number}") }
+        }
+        other => other,
     }
 }
 
@@ -305,13 +328,13 @@ mod tests {
             ("1", "messages: expected an array, found number"),
             ("{}", "messages: expected an array, or an object that has one as messages, found neither"),
             (r#"{"messages": "x"}"#, "messages: expected an array, found string"),
-            ("[1]", "message: expected an object with role and content, found number"),
-            (r#"[{"content": "x"}]"#, "message: expected a role, found none"),
-            (r#"[{"role": 1}]"#, "message: role: expected a string, found number"),
-            (r#"[{"role": "a"}]"#, "message: expected content or tool_calls, found neither"),
+            ("[1]", "message: expected an object with role and content, found number, in message 1"),
+            (r#"[{"content": "x"}]"#, "message: expected a role, found none, in message 1"),
+            (r#"[{"role": 1}]"#, "message: role: expected a string, found number, in message 1"),
+            (r#"[{"role": "a"}]"#, "message: expected content or tool_calls, found neither, in message 1"),
             (
                 r#"[{"role": "a", "content": {}}]"#,
-                "message: content: expected a string, an array or null, found map",
+                "message: content: expected a string, an array or null, found map, in message 1",
             ),
         ] {
             assert_eq!(Message::list_from_json(json).unwrap_err().to_string(), expected);

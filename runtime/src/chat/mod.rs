@@ -9,14 +9,15 @@
 //!
 //! **A message may have a list of parts**, as OpenAI's clients write it: `[{"type": "text", "text": "Hello"}]`. A template
 //! that makes the same of a part as of its text gets the list. Any other gets the texts of the parts, with a line break
-//! between two; then a part that is no text is [`Error::Argument`].
+//! between two; then a part that is no text is [`Error::Argument`]. A template that fails at a message without content, which
+//! only calls tools, gets an empty one.
 
+mod contents;
 mod date;
 mod guard;
 mod jinja;
 mod json;
 mod message;
-mod parts;
 mod template;
 
 use std::collections::BTreeSet;
@@ -180,7 +181,7 @@ impl<'a> Chat<'a> {
         all.extend_from_slice(&options.variables);
         let told = ChatOptions { variables: all, ..options.clone() };
         let template = ChatTemplate::new(self.template)?;
-        let messages = &*parts::readable(messages, &template, &told)?;
+        let messages = &*contents::readable(messages, &template, &told)?;
         let special = self.tokenizer.special_tokens()?;
         let controls: Vec<&str> = special.into_iter().map(|(_, text)| text).collect();
         let texts = || messages.iter().flat_map(Message::texts).chain(options.data());

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{mem, ptr};
@@ -124,6 +124,7 @@ impl Pool {
             panic: Mutex::new(None),
         });
         let mut pool = Pool { shared, threads: 1, workers: Vec::new() };
+        let (begins, has_begun) = mpsc::channel::<()>();
         while pool.threads < threads {
             let (shared, number) = (Arc::clone(&pool.shared), pool.threads);
             let work = move || shared.work(number);
@@ -134,11 +135,19 @@ impl Pool {
                         return Err(io::ErrorKind::OutOfMemory.into());
                     }
                     let worker = thread::Builder::new().name(format!("smolrun-{number}")).stack_size(STACK);
+                    let begins = begins.clone();
+                    let work = move || {
+                        drop(begins);
+                        work();
+                    };
                     pool.workers.push(worker.spawn(work)?);
                 }
             }
             pool.threads += 1;
         }
+        // What is asked for next must not be the memory that they begin with.
+        drop(begins);
+        let _ = has_begun.recv(); // nothing comes: it ends when the last one has dropped its end
         Ok(pool)
     }
 

@@ -134,12 +134,12 @@ impl Engine {
         })
     }
 
-    /// An empty sequence, which has no memory yet. Keys and values are kept in f16 by default where matrices are
-    /// quantized, else in f32. An error if the model's context is too short to slide over.
+    /// An empty sequence, which has no memory yet. Keys and values are kept as [`Model::default_kv_dtype`] says unless
+    /// `kv_dtype` does. An error if the model's context is too short to slide over.
     pub fn sequence(&self, kv_dtype: Option<KvDtype>, overflow: Overflow) -> Result<Sequence> {
-        let default = if self.model.is_quantized() { KvDtype::F16 } else { KvDtype::F32 };
+        let kv_dtype = kv_dtype.unwrap_or(self.model.default_kv_dtype());
         let blob = self.model.layout().header.directory_sha256;
-        Sequence::new(self.model.config(), blob, kv_dtype.unwrap_or(default), overflow)
+        Sequence::new(self.model.config(), blob, kv_dtype, overflow)
     }
 
     /// The model it runs.

@@ -83,6 +83,11 @@ impl Model {
         &self.0.storage
     }
 
+    /// How sequences keep keys and values unless they are told: in f16 where matrices are quantized, else in f32.
+    pub fn default_kv_dtype(&self) -> KvDtype {
+        if self.is_quantized() { KvDtype::F16 } else { KvDtype::F32 }
+    }
+
     /// Whether a matrix is.
     pub(crate) fn is_quantized(&self) -> bool {
         self.layout().weights.dtypes().iter().any(|dtype| dtype.code_bits().is_some())

@@ -1,22 +1,39 @@
-//! A message's `content` as a list of parts, as OpenAI's clients write it: `[{"type": "text", "text": "Hello"}]`.
+//! Contents of messages that a template does not read as they are: lists of parts, as OpenAI's clients write them
+//! (`[{"type": "text", "text": "Hello"}]`), and none where the assistant only calls tools.
 
 use std::borrow::Cow;
 
 use super::jinja::Value;
 use super::json::wrong;
+use super::message::within;
 use super::{ChatOptions, ChatTemplate, Message};
 use crate::error::Result;
 
-/// The messages as `template` reads them: one that does not read parts gets their texts, with a line break between two.
+/// The messages as `template` reads them. One that does not read parts gets their texts, with a line break between two. One
+/// that fails without a content gets an empty one.
 pub(super) fn readable<'a>(
     messages: &'a [Message],
     template: &ChatTemplate,
     options: &ChatOptions,
 ) -> Result<Cow<'a, [Message]>> {
-    if !messages.iter().any(Message::has_parts) || reads_parts(template, options) {
-        return Ok(Cow::Borrowed(messages));
+    let mut readable = Cow::Borrowed(messages);
+    if messages.iter().any(Message::has_parts) && !reads_parts(template, options) {
+        let numbered = messages.iter().zip(1..);
+        let joined = numbered.map(|(said, number)| joined(said).map_err(|error| within(error, number)));
+        readable = joined.collect::<Result<_>>()?;
     }
-    messages.iter().map(joined).collect()
+    if messages.iter().any(Message::lacks_content) && template.render(&readable, options).is_err() {
+        let filled: Vec<Message> = readable.iter().map(filled).collect();
+        if template.render(&filled, options).is_ok() {
+            readable = filled.into();
+        }
+    }
+    Ok(readable)
+}
+
+/// The message with a content.
+fn filled(message: &Message) -> Message {
+    if message.lacks_content() { message.with_content(String::new()) } else { message.clone() }
 }
 
 /// Whether the template makes the same of a part as of its text.
@@ -83,9 +100,28 @@ mod tests {
             let messages = format!(r#"[{{"role": "user", "content": [{part}]}}]"#);
             let error = rendered(FOR_TEXTS, &messages).unwrap_err().to_string();
             assert!(error.starts_with("message: content: expected a text, or parts such as"), "{error}");
-            assert!(error.ends_with(&format!("found {found}")), "{error}");
+            assert!(error.ends_with(&format!("found {found}, in message 1")), "{error}");
             assert!(rendered(FOR_PARTS, &messages).is_ok());
         }
+    }
+
+    #[test]
+    fn a_content_that_is_missing_is_empty_where_a_template_fails_without() {
+        let calls = r#"[{"type": "function", "function": {"name": "now", "arguments": {}}}]"#;
+        let defined = "{{ messages[0].content is defined }} {{ messages[0].content is none }}";
+        for (content, expected) in
+            [("", "False False"), (r#""content": null, "#, "True True"), (r#""content": "", "#, "True False")]
+        {
+            let messages = format!(r#"[{{"role": "assistant", {content}"tool_calls": {calls}}}]"#);
+            assert_eq!(rendered(FOR_TEXTS, &messages).unwrap(), "assistant: ;", "{content}");
+            assert_eq!(rendered(defined, &messages).unwrap(), expected, "{content}");
+        }
+        // What fails anyway says so of what was given.
+        let error = rendered(
+            "{{ messages[0].content + 1 }}",
+            &format!(r#"[{{"role": "a", "tool_calls": {calls}}}]"#),
+        );
+        assert!(error.unwrap_err().to_string().contains("undefined"));
     }
 
     #[test]
