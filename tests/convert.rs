@@ -1306,7 +1306,8 @@ fn refuses(name: &str, expected: &str, make: impl FnOnce(&Path)) {
     make(&model);
     let outcome = convert(&model, &temp.join("out.bin"), &[]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{name}: {outcome:?}");
-    assert!(outcome.stderr.starts_with("smolconv: error: "), "{name}: {outcome:?}");
+    let named = format!("smolconv: error: {}", model.display());
+    assert!(outcome.stderr.starts_with(&named), "{name}: {outcome:?}");
     assert!(outcome.stderr.contains(expected), "{name}: expected {expected:?} in {:?}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 1, "{name}: {outcome:?}");
     assert_eq!(temp.names(), ["model"], "{name}");

@@ -80,7 +80,7 @@ pub struct Summary {
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
 pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
-    convert_all(options, progress).map_err(Error::of_work(progress))
+    convert_all(options, progress).map_err(Error::of_work(&options.source, progress))
 }
 
 fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {

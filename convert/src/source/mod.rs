@@ -119,7 +119,7 @@ impl Source {
                 let problem = format!("expected part {} of {}, found no such file", index + 1, parts.len());
                 return Err(Error::file(path, problem));
             }
-            let (file, tensors, metadata) = gguf::open(path, index)?;
+            let (file, tensors, metadata) = gguf::open(path, index).map_err(Error::within(path))?;
             gguf::split::check_part(self.gguf.as_ref().unwrap_or(&metadata), &metadata, index)?;
             self.add(file, tensors)?;
             self.gguf.get_or_insert(metadata);
