@@ -1191,6 +1191,23 @@ fn a_blob_without_a_name_is_called_as_its_source() {
 }
 
 #[test]
+fn no_name_is_said_of_a_blob_that_will_not_be() {
+    let temp = TempDir::new();
+    fs::create_dir(temp.join("empty")).unwrap();
+    let mut other = Checkpoint::tiny(TensorDtype::Bf16);
+    other.config["num_hidden_layers"] = json!(3);
+    other.write(&temp.join("other"));
+    let blob = crate::smolrun_cli::blob();
+    for source in [temp.join("empty").to_str().unwrap(), temp.join("other").to_str().unwrap(), blob] {
+        let mut command = Command::new(program("smolconv"));
+        let output = command.current_dir(temp.path()).arg(source).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let named = format!("smolconv: error: {source}: ");
+        assert!(said.starts_with(&named) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn a_text_to_calibrate_on_is_not_ignored() {
     let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
     checkpoint.write(&temp.join("model"));
