@@ -1207,6 +1207,17 @@ fn no_name_is_said_of_a_blob_that_will_not_be() {
     }
 }
 
+/// Here a link that leads to itself, which nobody can follow; where one may not look, that is said likewise.
+#[cfg(unix)]
+#[test]
+fn a_directory_that_cannot_be_looked_into_is_not_called_empty() {
+    let name = "model.safetensors";
+    refuses("a link", ": Too many levels of symbolic links", |model| {
+        fs::create_dir(model).unwrap();
+        std::os::unix::fs::symlink(name, model.join(name)).unwrap();
+    });
+}
+
 #[test]
 fn a_text_to_calibrate_on_is_not_ignored() {
     let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
