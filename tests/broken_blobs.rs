@@ -251,22 +251,12 @@ fn header_cases() -> Vec<Case> {
             "header: header_len: expected 128, found 127",
             signed(|b| put_u32(b, 12, 127)),
         ),
-        case(
-            "file_len",
-            Open,
-            format!("header: file_len: expected {len}, the length of the file, found {}", len + 1),
-            signed(|b| put_u64(b, 16, len + 1)),
-        ),
-        case(
-            "huge file_len",
-            Open,
-            format!("header: file_len: expected {len}, the length of the file, found {}", u64::MAX),
-            signed(|b| put_u64(b, 16, u64::MAX)),
-        ),
+        case("file_len", Open, incomplete(len, len + 1), signed(|b| put_u64(b, 16, len + 1))),
+        case("huge file_len", Open, incomplete(len, u64::MAX), signed(|b| put_u64(b, 16, u64::MAX))),
         case(
             "more bytes after the end",
             Open,
-            format!("header: file_len: expected {}, the length of the file, found {len}", len + 4),
+            format!("the file has {} bytes, its header says {len}: it has bytes too many", len + 4),
             signed(|b| b.extend([0; 4])),
         ),
         case(
@@ -1273,9 +1263,7 @@ fn truncated_cases() -> Vec<Case> {
     for cut in cuts {
         let message = match cut < HEADER_LEN {
             true => format!("not a blob: expected at least the 128 bytes of a header, found {cut}"),
-            false => {
-                format!("header: file_len: expected {cut}, the length of the file, found {}", whole.len())
-            }
+            false => incomplete(cut as u64, whole.len() as u64),
         };
         cases.push(case(format!("cut at {cut}"), At::Open, message, whole[..cut].to_vec()));
         if cut < HEADER_LEN {
@@ -1352,6 +1340,11 @@ fn the_library_has_an_error_for_each() {
         }
     }
     println!("{} broken blobs", cases.len());
+}
+
+/// What is said of a file of `found` bytes whose header says more.
+fn incomplete(found: u64, expected: u64) -> String {
+    format!("the file has {found} bytes, its header says {expected}: it is incomplete")
 }
 
 /// One line that starts with the program's name and the file's, exit code 1, nothing on standard output.

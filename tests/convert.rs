@@ -1191,6 +1191,34 @@ fn a_blob_without_a_name_is_called_as_its_source() {
 }
 
 #[test]
+fn no_name_is_said_of_a_blob_that_will_not_be() {
+    let temp = TempDir::new();
+    fs::create_dir(temp.join("empty")).unwrap();
+    let mut other = Checkpoint::tiny(TensorDtype::Bf16);
+    other.config["num_hidden_layers"] = json!(3);
+    other.write(&temp.join("other"));
+    let blob = crate::smolrun_cli::blob();
+    for source in [temp.join("empty").to_str().unwrap(), temp.join("other").to_str().unwrap(), blob] {
+        let mut command = Command::new(program("smolconv"));
+        let output = command.current_dir(temp.path()).arg(source).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let named = format!("smolconv: error: {source}: ");
+        assert!(said.starts_with(&named) && said.lines().count() == 1, "{said}");
+    }
+}
+
+/// Here a link that leads to itself, which nobody can follow; where one may not look, that is said likewise.
+#[cfg(unix)]
+#[test]
+fn a_directory_that_cannot_be_looked_into_is_not_called_empty() {
+    let name = "model.safetensors";
+    refuses("a link", ": Too many levels of symbolic links", |model| {
+        fs::create_dir(model).unwrap();
+        std::os::unix::fs::symlink(name, model.join(name)).unwrap();
+    });
+}
+
+#[test]
 fn a_text_to_calibrate_on_is_not_ignored() {
     let (temp, checkpoint) = (TempDir::new(), Checkpoint::tiny(TensorDtype::Bf16));
     checkpoint.write(&temp.join("model"));
@@ -1306,7 +1334,8 @@ fn refuses(name: &str, expected: &str, make: impl FnOnce(&Path)) {
     make(&model);
     let outcome = convert(&model, &temp.join("out.bin"), &[]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{name}: {outcome:?}");
-    assert!(outcome.stderr.starts_with("smolconv: error: "), "{name}: {outcome:?}");
+    let named = format!("smolconv: error: {}", model.display());
+    assert!(outcome.stderr.starts_with(&named), "{name}: {outcome:?}");
     assert!(outcome.stderr.contains(expected), "{name}: expected {expected:?} in {:?}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 1, "{name}: {outcome:?}");
     assert_eq!(temp.names(), ["model"], "{name}");

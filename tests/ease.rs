@@ -301,9 +301,15 @@ fn what_a_hub_does_wrong_is_one_line_and_leaves_nothing() {
             .env("HF_TOKEN", "secret"),
     );
     assert_eq!(outcome.wait_with_output().status.code(), Some(0));
-    for name in ["no-such-model", "some/model"] {
+    let unreached = ": could not reach the Hugging Face hub: http://127.0.0.1:9/";
+    for (name, expected) in [
+        ("no-such-model", "no-such-model: "),
+        ("some/model", &format!("some/model{unreached}")),
+        ("smollm2-360m", unreached),
+        ("smollm2-135m-instruct", unreached),
+    ] {
         let temp = TempDir::new();
-        assert_clean_error(&temp, &smolrun(&temp, &[name, "x"]), name);
+        assert_clean_error(&temp, &smolrun(&temp, &[name, "x"]), expected);
     }
 }
 

@@ -365,8 +365,8 @@ const BROKEN: &[Case] = &[
     ("x: expected an array of plain values, found one of arrays", |g| g.set("x", Value::Raw(9, vec![9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]))),
     ("x: expected 0 or 1 for a bool, found 2", |g| g.set("x", Value::Raw(7, vec![2]))),
     ("x: expected 0 or 1 for a bool, found 3", |g| g.set("x", Value::Raw(9, vec![7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 3]))),
-    ("found 18446744073709551615 times 8", |g| g.set("x", Value::Raw(9, [&[8, 0, 0, 0][..], &[255; 8]].concat()))),
-    ("found 2305843009213693952 times 8", |g| g.set("x", Value::Raw(9, [&[10, 0, 0, 0, 0, 0, 0, 0][..], &[0, 0, 0, 32]].concat()))),
+    ("x at byte 1479: expected 147573952589676412920 bytes, found ", |g| g.set("x", Value::Raw(9, [&[8, 0, 0, 0][..], &[255; 8]].concat()))),
+    ("x at byte 1479: expected 18446744073709551616 bytes, found ", |g| g.set("x", Value::Raw(9, [&[10, 0, 0, 0, 0, 0, 0, 0][..], &[0, 0, 0, 32]].concat()))),
     ("x: expected at most 16777216 bytes, found 18446744073709551615", |g| g.set("x", Value::Raw(8, vec![255; 8]))),
     ("x at byte", |g| g.set("x", Value::Raw(8, vec![0, 0, 255, 0, 0, 0, 0, 0]))),
     ("x: expected UTF-8, found another byte at", |g| g.set("x", Value::Raw(8, vec![2, 0, 0, 0, 0, 0, 0, 0, b'a', 255]))),
@@ -449,6 +449,7 @@ fn broken_files_are_refused_each_in_its_own_words() {
         change(&mut gguf);
         let error = convert_bytes(&gguf.build()).expect_err(expected);
         assert!(error.contains(expected), "expected {expected:?} in {error:?}");
+        assert!(error.contains("model.gguf: "), "{error:?} names the file");
         assert!(!error.contains('\n') && error.len() < 400, "{error:?}");
     }
     let mut words: Vec<&str> = BROKEN.iter().map(|(expected, _)| *expected).collect();
@@ -466,9 +467,12 @@ fn broken_starts_are_refused() {
         file
     };
     let cases = [
-        ("magic at byte 0: expected at most 0 bytes", Vec::new()),
+        ("model.gguf: expected a GGUF file, found an empty file", Vec::new()),
         ("not a GGUF file: expected it to begin with GGUF, found GGML", patched(0, b"GGML")),
-        ("version at byte 4", whole[..6].to_vec()),
+        (
+            "model.gguf: version at byte 4: expected 4 bytes, found 2, as the file ends within its header",
+            whole[..6].to_vec(),
+        ),
         ("GGUF version: expected 2 or 3, found 1", patched(4, &[1])),
         ("GGUF version: expected 2 or 3, found 4", patched(4, &[4])),
         ("expected a little-endian GGUF file, found a big-endian one", patched(4, &[0, 0, 0, 3])),
@@ -485,13 +489,25 @@ fn broken_starts_are_refused() {
     }
 }
 
-/// Cut off anywhere, a file is an error: of the header, or of a tensor that goes past the end.
+/// Cut off anywhere, a file is an error that says so: of the header, or of a tensor that goes past the end.
 #[test]
 fn no_part_of_a_file_is_taken_for_the_whole() {
     let whole = Gguf::of(&Checkpoint::tiny(TensorDtype::F32)).build();
     for len in (0..whole.len()).step_by(97) {
-        convert_bytes(&whole[..len]).expect_err("a part is not the whole");
+        let error = convert_bytes(&whole[..len]).expect_err("a part is not the whole");
+        let words = ["found an empty file", "as the file ends within its header", "it is incomplete"];
+        let says_so = words.iter().any(|words| error.ends_with(words));
+        assert!(says_so && error.contains("model.gguf: "), "cut at {len}: {error}");
     }
+}
+
+#[test]
+fn a_vocabulary_alone_is_called_one() {
+    let mut gguf = Gguf::of(&Checkpoint::tiny(TensorDtype::F32));
+    gguf.tensors.clear();
+    let error = convert_bytes(&gguf.build()).unwrap_err();
+    let expected = "model.gguf: expected a model, found a vocabulary of 37 tokens, and no tensors";
+    assert!(error.ends_with(expected), "{error}");
 }
 
 #[test]

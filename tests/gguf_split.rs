@@ -69,7 +69,7 @@ fn parts_that_do_not_fit_are_refused() {
     type Change = fn(&mut Vec<Gguf>);
     let last = |parts: &mut Vec<Gguf>| parts.pop().map(drop).unwrap();
     #[rustfmt::skip] // one line per case
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 12] = [
         (last, "tiny-00003-of-00003.gguf: expected part 3 of 3, found no such file"),
         (|parts| parts[2] = parts[1].clone(), "tiny-00003-of-00003.gguf: split.no: expected 2, as the file's name says, found 1"),
         (|parts| parts.swap(0, 1), "expected a file called *-00002-of-00003.gguf by its split.no and split.count, found this"),
@@ -79,6 +79,7 @@ fn parts_that_do_not_fit_are_refused() {
         (|parts| parts[2].set("split.count", Value::U32(4)), "tiny-00003-of-00003.gguf: split.count: expected what the first part has, found another value"),
         (|parts| parts[2].set("general.name", Value::Text("other".into())), "tiny-00003-of-00003.gguf: general.name: expected what the first part has, found another value"),
         (|parts| drop(parts[2].tensors.pop()), "tiny-00001-of-00003.gguf: split.tensors.count: expected 19, those of all parts, found 20"),
+        (|parts| parts[1].tensors[0].kind = 17, "tiny-00002-of-00003.gguf: tensor "),
         (|parts| { let again = parts[1].tensors[0].clone(); parts[2].tensors[0] = again; }, "expected it once, found it in "),
         (|parts| parts.iter_mut().for_each(|part| part.remove("split.tensors.count")), "tiny-00001-of-00003.gguf: split.tensors.count: expected a value, found nothing"),
     ];

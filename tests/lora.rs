@@ -241,6 +241,7 @@ fn what_is_no_plain_lora_is_refused_by_name() {
     for &(expected, change) in REFUSED {
         let error = merge_into(&base(), change).expect_err(expected);
         assert!(error.contains(expected), "expected {expected:?} in {error:?}");
+        assert!(error.contains("/adapter") || error.contains("/model: tensor "), "{error:?} names a file");
     }
 }
 

@@ -42,6 +42,7 @@ fn every_registered_model_can_be_found_and_checked() {
     let text = registry::to_text(&models);
     assert_eq!(text.lines().count(), models.len() + 1);
     assert!(text.contains("HuggingFaceTB/SmolLM2-135M-Instruct"));
+    assert!(text.lines().next().unwrap().ends_with("LICENSE"));
     let json: serde_json::Value = serde_json::from_str(&registry::to_json(&models)).unwrap();
     assert_eq!(json.as_array().unwrap().len(), models.len());
     assert!(registry::named(Path::new("no-such-model")).unwrap().is_none());
@@ -199,7 +200,11 @@ fn fetch_from(hub: &Hub, temp: &TempDir, more: &[&str]) -> (Option<i32>, String)
 fn a_hub_that_is_silent_is_an_error_soon() {
     let temp = TempDir::new();
     fs::write(temp.join("config.json"), "{}").unwrap();
-    for manner in [Manner::Silent, Manner::Stalls(0)] {
+    let expected = "expected config.json from the Hugging Face hub, found: no answer from ";
+    for (manner, expected) in [
+        (Manner::Silent, "could not reach the Hugging Face hub: no answer from "),
+        (Manner::Stalls(0), expected),
+    ] {
         let (hub, start) = (Hub::new(temp.path(), manner), Instant::now());
         let (code, said) = fetch_from(&hub, &temp, &[]);
         assert_eq!(code, Some(1), "{said}");
@@ -207,7 +212,6 @@ fn a_hub_that_is_silent_is_an_error_soon() {
         let lines: Vec<&str> = said.lines().collect();
         let what = "smolconv: fetching config.json, 0.0 MB, of HuggingFaceTB/SmolLM2-135M-Instruct from ";
         assert_eq!(lines[0], format!("{what}{}", hub.address));
-        let expected = "expected config.json from the Hugging Face hub, found: no answer from ";
         assert!(lines[1].contains(&format!("{expected}{} for 0.5 s", hub.address)), "{said}");
         assert!(lines[1].contains("HF_HUB_DOWNLOAD_TIMEOUT") && lines.len() == 2, "{said}");
     }

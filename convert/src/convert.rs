@@ -80,10 +80,19 @@ pub struct Summary {
 
 /// Converts a checkpoint. Whatever fails, no file is left behind, and a blob that was there before stays.
 pub fn convert(options: &Options, progress: &Progress) -> Result<Summary> {
-    convert_all(options, progress).map_err(Error::of_work(progress))
+    convert_accepted(options, progress, &|| ())
 }
 
-fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
+/// As [`convert()`]. `accepted` is called once nothing is wrong with the checkpoint but, perhaps, its numbers.
+pub(crate) fn convert_accepted(
+    options: &Options,
+    progress: &Progress,
+    accepted: &dyn Fn(),
+) -> Result<Summary> {
+    convert_all(options, progress, accepted).map_err(Error::of_work(&options.source, progress))
+}
+
+fn convert_all(options: &Options, progress: &Progress, accepted: &dyn Fn()) -> Result<Summary> {
     let target = options.target()?;
     let checkpoint = Checkpoint::open(options)?;
     target.must_not_be(checkpoint.files(), "those of the checkpoint")?;
@@ -106,6 +115,7 @@ fn convert_all(options: &Options, progress: &Progress) -> Result<Summary> {
         None => Matrices::Fixed(assigned),
         Some(size) => Matrices::within(size, options, &whole, &blobs, &texts, not_yet)?,
     };
+    accepted();
     let hashes = check::check(&source, &matrices.in_bf16(), progress)?;
     let work = Work { options, blobs, progress, whole: &whole, texts };
     work.write(matrices, metadata(&hashes))

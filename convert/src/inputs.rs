@@ -39,6 +39,10 @@ impl Inputs {
     ///
     /// [`convert()`]: crate::convert()
     pub fn of(options: &Options) -> Result<Inputs> {
+        Inputs::read(options).map_err(Error::within(&options.source))
+    }
+
+    fn read(options: &Options) -> Result<Inputs> {
         let weights = source::find(&options.source)?;
         let Checkpoint { source, model, documents, .. } = Checkpoint::open(options)?;
         let bindings = tensor_map::bind(&model.config, model.extras, &source)?;

@@ -48,8 +48,8 @@ impl Checkpoint {
         };
         if let Some(directory) = &options.lora {
             let tied = checkpoint.model.config.tie_word_embeddings;
-            let config = lora::apply(directory, &mut checkpoint.source, tied)?;
-            checkpoint.documents.push(config);
+            let config = lora::apply(directory, &mut checkpoint.source, tied);
+            checkpoint.documents.push(config.map_err(Error::within(directory))?);
         }
         Ok(checkpoint)
     }
@@ -68,7 +68,12 @@ fn from_gguf(source: Source, metadata: &Metadata, options: &Options) -> Result<C
     if let Some(config) = &options.config {
         return Err(Error::file(config, "expected no config beside a GGUF file, which has its own"));
     }
-    let model = gguf::read(metadata, &source, tokenizer::gguf::token_count(metadata)?)?;
+    let tokens = tokenizer::gguf::token_count(metadata)?;
+    if source.tensors.is_empty() {
+        let problem = format!("expected a model, found a vocabulary of {tokens} tokens, and no tensors");
+        return Err(Error::file(metadata.path(), problem));
+    }
+    let model = gguf::read(metadata, &source, tokens)?;
     let given = options.tokenizer.as_deref().map(Document::read_tokenizer).transpose()?;
     let tokenizer = match &given {
         Some(document) => read_tokenizer(document, &model)?,

@@ -89,7 +89,7 @@ impl CurveOptions {
 
 /// Measures a checkpoint's blobs, and draws what was found. Whatever fails, no file is left behind.
 pub fn curve(options: &CurveOptions, progress: &Progress) -> Result<Curve> {
-    measure_all(options, progress).map_err(Error::of_work(progress))
+    measure_all(options, progress).map_err(Error::of_work(&options.source, progress))
 }
 
 fn measure_all(options: &CurveOptions, progress: &Progress) -> Result<Curve> {

@@ -42,6 +42,8 @@ pub enum Error {
     },
     /// A tensor is missing, superfluous, or not what the config asks for.
     Tensor {
+        /// The file or directory that it is of, as far as that is known.
+        path: Option<PathBuf>,
         /// Its name in the checkpoint.
         name: String,
         /// What is wrong, in words.
@@ -88,9 +90,13 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What ended a whole work: whoever cancelled it, whatever a thread that writes, or a session, made of that.
-    pub(crate) fn of_work(progress: &Progress) -> impl FnOnce(Error) -> Error {
-        |error| if progress.cancel_token().is_cancelled() { Error::Cancelled } else { error }
+    /// What ended a whole work on `source`: whoever cancelled it, whatever a thread that writes, or a session, made of
+    /// that.
+    pub(crate) fn of_work(source: &Path, progress: &Progress) -> impl FnOnce(Error) -> Error {
+        move |error| match progress.cancel_token().is_cancelled() {
+            true => Error::Cancelled,
+            false => Error::within(source)(error),
+        }
     }
 
     /// An operation on `path` failed: for `map_err`.
@@ -103,9 +109,19 @@ impl Error {
         Error::File { path: path.to_owned(), problem: problem.into() }
     }
 
-    /// A tensor is not what it should be.
+    /// A tensor is not what it should be. Whoever knows of which file it is adds that: see [`Error::within`].
     pub(crate) fn tensor(name: &str, problem: impl Into<String>) -> Error {
-        Error::Tensor { name: name.to_owned(), problem: problem.into() }
+        Error::Tensor { path: None, name: name.to_owned(), problem: problem.into() }
+    }
+
+    /// The same error, of a tensor of the file or directory `path` if no other is named: for `map_err`.
+    pub(crate) fn within(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
+        |error| match error {
+            Error::Tensor { path: None, name, problem } => {
+                Error::Tensor { path: Some(path.to_owned()), name, problem }
+            }
+            other => other,
+        }
     }
 
     /// What `keep` asks for cannot be done.
@@ -160,7 +176,10 @@ impl fmt::Display for Error {
             Error::Field { path, field, expected, found } => {
                 write!(f, "{}: {field}: expected {expected}, found {found}", path.display())
             }
-            Error::Tensor { name, problem } => write!(f, "tensor {name}: {problem}"),
+            Error::Tensor { path: None, name, problem } => write!(f, "tensor {name}: {problem}"),
+            Error::Tensor { path: Some(path), name, problem } => {
+                write!(f, "{}: tensor {name}: {problem}", path.display())
+            }
             Error::Tokenizer { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Options { problem } => f.write_str(problem),
             Error::Keep { keep, problem } => write!(f, "--keep {keep}: {problem}"),
@@ -199,6 +218,13 @@ mod tests {
             (Error::of_blob(path)(Error::io(Path::new("c"))(io())), "a/b: broken", true),
             (Error::Tokenizer { path: path.into(), source: tokenizer }, "a/b: the regex (: open", true),
             (Error::tensor("x", "is bad"), "tensor x: is bad", false),
+            (Error::within(path)(Error::tensor("x", "is bad")), "a/b: tensor x: is bad", false),
+            (
+                Error::within(Path::new("c"))(Error::within(path)(Error::tensor("x", ""))),
+                "a/b: tensor x",
+                false,
+            ),
+            (Error::within(Path::new("c"))(Error::file(path, "is bad")), "a/b: is bad", false),
         ];
         for (error, expected, has_source) in cases {
             assert!(error.to_string().starts_with(expected), "{error}");

@@ -14,7 +14,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use self::args::{Cli, Command, Convert, QuantizeReport};
-use crate::convert::convert;
+use crate::convert::convert_accepted;
 use crate::curve::curve;
 use crate::error::Error;
 use crate::progress::Progress;
@@ -67,10 +67,12 @@ fn run_convert(args: &Convert) -> Result<(), Error> {
     if let Some(found) = registry::fetched(&options.source, &progress, &notice)? {
         (options.source, options.origin) = (found.path, Some(found.origin));
     }
-    if !args.names_out() && options.source.exists() {
-        notice(&format!("writing {}", options.out.display()));
-    }
-    let summary = convert(&options, &progress)?;
+    let accepted = || {
+        if !args.names_out() {
+            notice(&format!("writing {}", options.out.display()));
+        }
+    };
+    let summary = convert_accepted(&options, &progress, &accepted)?;
     drop(progress);
     if !args.quiet {
         let (out, seconds) = (options.out.display().to_string(), start.elapsed().as_secs_f64());

@@ -11,7 +11,7 @@ use ureq::Response;
 
 use super::cache::lock;
 use super::content::{Content, Wrong};
-use super::hub::Hub;
+use super::hub::{Failure, Hub};
 use crate::error::Error;
 
 /// What goes right, or why not.
@@ -64,18 +64,16 @@ impl Hub<'_> {
             }
             (416, _) => {
                 file.set_len(0)?;
-                return Err(Problem::Hub(format!(
-                    "less than the {start} bytes that were fetched; they are dropped"
-                )));
+                return Err(format!("less than the {start} bytes that were fetched; they are dropped").into());
             }
             (status, _) => {
-                return Err(Problem::Hub(format!("status {status} without the bytes from {start} on")));
+                return Err(format!("status {status} without the bytes from {start} on").into());
             }
         };
         self.append(response, file, len, most.or(len))?;
         let found = file.metadata()?.len();
         match len {
-            Some(len) if len != found => Err(Problem::Hub(format!("an end after {found} of {len} bytes"))),
+            Some(len) if len != found => Err(format!("an end after {found} of {len} bytes").into()),
             _ => Ok(()),
         }
     }
@@ -97,7 +95,7 @@ impl Hub<'_> {
                     self.progress.add(read as u64).map_err(io::Error::from)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Problem::Hub(self.broken_off(&error))),
+                Err(error) => return Err(self.broken_off(&error).into()),
             }
         }
     }
@@ -105,8 +103,8 @@ impl Hub<'_> {
 
 /// Why a download ended early.
 pub(super) enum Problem {
-    /// What the hub did, in words; another attempt may go on.
-    Hub(String),
+    /// What the hub did; another attempt may go on.
+    Hub(Failure),
     /// What is wrong with what it sent.
     Content(String),
     /// What this machine's disk did.
@@ -118,11 +116,10 @@ impl Problem {
     fn after_cleaning(self, part: &Path) -> Problem {
         let len = part.metadata().map_or(0, |found| found.len());
         match self {
-            Problem::Hub(problem) if len >= WORTH_KEEPING => {
+            Problem::Hub(mut failure) if len >= WORTH_KEEPING => {
                 let megabytes = len as f64 / 1e6;
-                Problem::Hub(format!(
-                    "{problem} ({megabytes:.1} MB are kept: the next attempt goes on there)"
-                ))
+                failure.words += &format!(" ({megabytes:.1} MB are kept: the next attempt goes on there)");
+                Problem::Hub(failure)
             }
             problem => {
                 let _ = fs::remove_file(part);
@@ -133,15 +130,14 @@ impl Problem {
 
     /// The error of the file `path` of `repository` that should have become `blob`.
     pub(super) fn of(self, repository: &str, path: &str, blob: &Path) -> Error {
-        let problem = match self {
+        let failure = match self {
             Problem::Content(problem) => {
                 return Error::file(Path::new(repository), format!("{path}: {problem}"));
             }
-            Problem::Disk(error) => at(blob, error),
-            Problem::Hub(problem) => problem,
+            Problem::Disk(error) => at(blob, error).into(),
+            Problem::Hub(failure) => failure,
         };
-        let expected = format!("expected {path} from the Hugging Face hub");
-        Error::file(Path::new(repository), format!("{expected}, found: {problem}"))
+        Error::file(Path::new(repository), failure.instead_of(&format!("{path} from the Hugging Face hub")))
     }
 }
 
@@ -155,9 +151,15 @@ impl From<Wrong> for Problem {
     }
 }
 
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        Problem::Hub(failure)
+    }
+}
+
 impl From<String> for Problem {
-    fn from(problem: String) -> Problem {
-        Problem::Hub(problem)
+    fn from(words: String) -> Problem {
+        Problem::Hub(words.into())
     }
 }
 

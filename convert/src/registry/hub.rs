@@ -29,8 +29,34 @@ const SILENCE_VARIABLE: &str = "HF_HUB_DOWNLOAD_TIMEOUT";
 const MAX_JSON_LEN: u64 = 16 << 20;
 const MAX_JSON_VALUES: usize = 1 << 18;
 
-/// What goes right, or in words what does not.
-pub(super) type Found<T> = std::result::Result<T, String>;
+/// What goes right, or why not.
+pub(super) type Found<T> = std::result::Result<T, Failure>;
+
+/// Why a hub did not give what it was asked for.
+pub(super) struct Failure {
+    /// Whether it answered at all.
+    answered: bool,
+    /// What it answered, or why it did not, in words.
+    pub(super) words: String,
+}
+
+impl Failure {
+    /// What to say where `expected` was asked for.
+    pub(super) fn instead_of(self, expected: &str) -> String {
+        let words = self.words;
+        match self.answered {
+            true => format!("expected {expected}, found: {words}"),
+            false => format!("could not reach the Hugging Face hub: {words}"),
+        }
+    }
+}
+
+impl From<String> for Failure {
+    /// Of a hub that answered.
+    fn from(words: String) -> Failure {
+        Failure { answered: true, words }
+    }
+}
 
 /// A hub, and how it is spoken to.
 pub(super) struct Hub<'a> {
@@ -89,9 +115,11 @@ impl<'a> Hub<'a> {
         match request.call() {
             Ok(response) | Err(ureq::Error::Status(416, response)) => Ok(response),
             Err(ureq::Error::Status(code, response)) => {
-                Err(format!("{code} {}{}", response.status_text(), self.advice(code)))
+                Err(format!("{code} {}{}", response.status_text(), self.advice(code)).into())
             }
-            Err(ureq::Error::Transport(error)) => Err(self.transport(&error)),
+            Err(ureq::Error::Transport(error)) => {
+                Err(Failure { answered: false, words: self.transport(&error) })
+            }
         }
     }
 
@@ -116,9 +144,10 @@ impl<'a> Hub<'a> {
         read.map_err(|error| self.broken_off(&error))?;
         let values = Count::of(&bytes).values;
         if bytes.len() as u64 > MAX_JSON_LEN || values > MAX_JSON_VALUES {
-            return Err(format!("more than {MAX_JSON_LEN} bytes or {MAX_JSON_VALUES} values of JSON"));
+            return Err(format!("more than {MAX_JSON_LEN} bytes or {MAX_JSON_VALUES} values of JSON").into());
         }
-        serde_json::from_slice(&bytes).map_err(|error| format!("an answer that is not understood: {error}"))
+        serde_json::from_slice(&bytes)
+            .map_err(|error| format!("an answer that is not understood: {error}").into())
     }
 
     /// Why an answer ended early.
@@ -126,6 +155,7 @@ impl<'a> Hub<'a> {
         if is_timeout(error) { self.no_answer() } else { error.to_string() }
     }
 
+    /// Why there is no answer.
     fn transport(&self, error: &ureq::Transport) -> String {
         let mut source = error.source();
         while let Some(error) = source {

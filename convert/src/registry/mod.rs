@@ -189,7 +189,7 @@ impl RegisteredFile {
 /// The models as a table.
 pub fn to_text(models: &[Model]) -> String {
     let mut text =
-        format!("{:<26}{:<40}{:<6}{:>8}{:>9}  LICENCE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
+        format!("{:<26}{:<40}{:<6}{:>8}{:>9}  LICENSE\n", "NAME", "HUB ID", "KIND", "CONTEXT", "MB");
     for model in models {
         let bytes: u64 = model.hub_files().filter_map(|file| file.size).sum();
         let megabytes = if bytes > 0 { format!("{:.0}", bytes as f64 / 1e6) } else { "-".into() };

@@ -6,7 +6,7 @@ use ureq::Response;
 
 use super::cache::{point, remove_if_empty, replace};
 use super::content::Content;
-use super::download::{Done, Problem, at};
+use super::download::{Done, at};
 use super::hub::{Found, Hub, origin};
 use super::{Model, RegisteredFile};
 use crate::error::Result;
@@ -52,9 +52,9 @@ impl Hub<'_> {
             self.download(&url, &blob, &expected)?;
         }
         let pointer = folder.join("snapshots").join(&commit).join(&file.path);
-        point(&blob, &pointer, &file.path).map_err(|error| Problem::Hub(at(&pointer, error)))?;
+        point(&blob, &pointer, &file.path).map_err(|error| at(&pointer, error))?;
         let reference = folder.join("refs").join(&model.revision);
-        replace(&reference, &commit).map_err(|error| Problem::Hub(at(&reference, error)))
+        replace(&reference, &commit).map_err(|error| at(&reference, error).into())
     }
 
     /// Asks for the first byte of `url`, which says what it is; the content itself may lie elsewhere.
@@ -69,7 +69,7 @@ impl Hub<'_> {
                 None => return Remote::read(&response),
             }
         }
-        Err(format!("more than {MAX_REDIRECTS} redirections"))
+        Err(format!("more than {MAX_REDIRECTS} redirections").into())
     }
 }
 
@@ -79,14 +79,14 @@ impl Remote {
         let header = |name| response.header(name).ok_or_else(|| format!("an answer without {name}"));
         let commit = header("x-repo-commit")?;
         if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(format!("the commit {commit:?}"));
+            return Err(format!("the commit {commit:?}").into());
         }
         let etag = header("x-linked-etag").or_else(|_| header("etag"))?;
         let name = etag.trim_start_matches("W/").trim_matches('"');
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         match !name.is_empty() && name.bytes().all(is_plain) {
             true => Ok(Remote { commit: commit.to_owned(), etag: name.to_owned() }),
-            false => Err(format!("the etag {etag:?}")),
+            false => Err(format!("the etag {etag:?}").into()),
         }
     }
 }

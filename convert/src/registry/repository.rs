@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::cache::{point, remove_if_empty, replace};
 use super::content::Content;
-use super::download::{Done, Problem, at};
-use super::hub::{Found, Hub};
+use super::download::{Done, at};
+use super::hub::{Failure, Found, Hub};
 use super::hub_id::{HubId, is_gguf, is_path};
 use crate::error::{Error, Result};
 use crate::json::Document;
@@ -57,9 +57,9 @@ struct Lfs {
 pub(super) fn fetch(id: &HubId, cache: &Path, progress: &Progress, notice: &dyn Fn(&str)) -> Result<String> {
     let hub = Hub::from_env(cache, progress)?;
     let folder = id.folder(cache);
-    let wrong = |problem: String| {
-        let expected = "expected a repository on the Hugging Face hub";
-        Error::file(Path::new(&id.to_string()), format!("{expected}, found: {problem}"))
+    let wrong = |failure: Failure| {
+        let problem = failure.instead_of("a repository on the Hugging Face hub");
+        Error::file(Path::new(&id.to_string()), problem)
     };
     let commit = hub.commit(id).map_err(wrong)?;
     let files = hub.files(id, &commit).map_err(wrong)?;
@@ -76,7 +76,7 @@ impl Hub<'_> {
         let Revision { sha } = self.json(&url)?;
         match sha.len() == 40 && sha.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             true => Ok(sha),
-            false => Err(format!("the commit {sha:?}")),
+            false => Err(format!("the commit {sha:?}").into()),
         }
     }
 
@@ -87,7 +87,7 @@ impl Hub<'_> {
         let url = format!("{}/api/models/{}/tree/{commit}{below}", self.endpoint, id.repository);
         let entries: Vec<Entry> = self.json(&url)?;
         if entries.len() > MAX_FILES {
-            return Err(format!("more than {MAX_FILES} files"));
+            return Err(format!("more than {MAX_FILES} files").into());
         }
         let files = entries.into_iter().filter(|entry| entry.kind == "file");
         files.map(|entry| Ok((entry.path.clone(), entry.content()?))).collect()
@@ -100,7 +100,7 @@ impl Entry {
         let content = Content::named(&oid).with_size(size);
         match content.has_hash() && is_path(&self.path) {
             true => Ok(content),
-            false => Err(format!("the file {:?} with the hash {oid:?}", self.path)),
+            false => Err(format!("the file {:?} with the hash {oid:?}", self.path).into()),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Fetch<'_> {
             hub.download(&url, blob, std::slice::from_ref(content))?;
         }
         let pointer = self.pointer(path);
-        point(blob, &pointer, path).map_err(|error| Problem::Hub(at(&pointer, error)))
+        point(blob, &pointer, path).map_err(|error| at(&pointer, error).into())
     }
 
     fn pointer(&self, path: &str) -> PathBuf {

@@ -21,7 +21,10 @@ const BLOCK: usize = 1024;
 pub fn check(source: &Source, in_bf16: &HashSet<&str>, progress: &Progress) -> Result<Vec<[u8; 32]>> {
     progress.start("checking", source.files.iter().map(|file| file.len).sum());
     let files = source.files.iter().enumerate();
-    files.map(|(index, file)| check_file(file, &source.tensors_of(index), in_bf16, progress)).collect()
+    let check = |(index, file): (_, &SourceFile)| {
+        check_file(file, &source.tensors_of(index), in_bf16, progress).map_err(Error::within(&file.path))
+    };
+    files.map(check).collect()
 }
 
 /// Reads all of a file, in order, so that its hash is made on the way.

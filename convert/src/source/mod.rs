@@ -119,7 +119,7 @@ impl Source {
                 let problem = format!("expected part {} of {}, found no such file", index + 1, parts.len());
                 return Err(Error::file(path, problem));
             }
-            let (file, tensors, metadata) = gguf::open(path, index)?;
+            let (file, tensors, metadata) = gguf::open(path, index).map_err(Error::within(path))?;
             gguf::split::check_part(self.gguf.as_ref().unwrap_or(&metadata), &metadata, index)?;
             self.add(file, tensors)?;
             self.gguf.get_or_insert(metadata);
@@ -164,11 +164,14 @@ pub fn find(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_owned());
     }
     let names = ["model.safetensors", "model.safetensors.index.json"];
-    let mut found = names.iter().map(|name| path.join(name)).filter(|path| path.exists());
-    found.next().ok_or_else(|| {
-        let advice = mistaken::in_directory(path);
-        Error::file(path, format!("expected {} or {} in this directory, found {advice}", names[0], names[1]))
-    })
+    for name in names {
+        let file = path.join(name);
+        if file.try_exists().map_err(Error::io(path))? {
+            return Ok(file);
+        }
+    }
+    let advice = mistaken::in_directory(path);
+    Err(Error::file(path, format!("expected {} or {} in this directory, found {advice}", names[0], names[1])))
 }
 
 #[cfg(unix)]

@@ -34,6 +34,13 @@ pub enum FormatError {
         /// What it was.
         found: u64,
     },
+    /// The file was cut off, or has more bytes than were written.
+    Length {
+        /// Bytes that its header says.
+        expected: u64,
+        /// Bytes there are.
+        found: u64,
+    },
     /// Reserved bytes are not zero.
     Reserved {
         /// Where: the header or a directory entry.
@@ -91,7 +98,7 @@ impl FormatError {
             FormatError::TooShort { .. } => "blob.too_short",
             FormatError::Magic { .. } => "blob.magic",
             FormatError::Version { .. } => "blob.version",
-            FormatError::Header { .. } => "blob.header",
+            FormatError::Header { .. } | FormatError::Length { .. } => "blob.header",
             FormatError::Reserved { .. } => "blob.reserved",
             FormatError::DirectoryHash => "blob.directory",
             FormatError::Entry { .. } => "blob.entry",
@@ -156,6 +163,10 @@ impl fmt::Display for FormatError {
             ),
             Self::Header { field, expected, found } => {
                 write!(f, "header: {field}: expected {expected}, found {found}")
+            }
+            Self::Length { expected, found } => {
+                let what = if found < expected { "it is incomplete" } else { "it has bytes too many" };
+                write!(f, "the file has {found} bytes, its header says {expected}: {what}")
             }
             Self::Reserved { place } => write!(f, "{place}: reserved bytes are not zero"),
             Self::DirectoryHash => {

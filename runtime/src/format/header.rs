@@ -79,8 +79,7 @@ impl Header {
         expect("entry_len", ENTRY_LEN as u64, header.entry_len.into())?;
         expect("directory_offset", HEADER_LEN as u64, header.directory_offset)?;
         if header.file_len != found {
-            let expected = format!("{found}, the length of the file");
-            return Err(FormatError::Header { field: "file_len", expected, found: header.file_len });
+            return Err(FormatError::Length { expected: header.file_len, found });
         }
         if header.reserved != [0; 56] {
             return Err(FormatError::Reserved { place: Place::Header });

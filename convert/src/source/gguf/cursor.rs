@@ -33,16 +33,16 @@ impl<'a> Cursor<'a> {
     /// Refuses what cannot fit: `count` things of at least `size` bytes each.
     pub(super) fn check_room(&self, count: u64, size: u64, what: &str) -> Result<()> {
         let left = self.end.saturating_sub(self.position);
-        match count.checked_mul(size) {
-            Some(bytes) if bytes <= left => Ok(()),
-            _ => {
-                let (position, limit) = (self.position, self.end);
-                Err(self.wrong(format!(
-                    "{what} at byte {position}: expected at most {left} bytes, as the header ends before byte \
-                     {limit}, found {count} times {size}"
-                )))
-            }
+        let bytes = u128::from(count) * u128::from(size);
+        if bytes <= left.into() {
+            return Ok(());
         }
+        let why = match self.end {
+            MAX_HEADER_LEN => format!("as a header has at most {MAX_HEADER_LEN}"),
+            _ => "as the file ends within its header".to_owned(),
+        };
+        let position = self.position;
+        Err(self.wrong(format!("{what} at byte {position}: expected {bytes} bytes, found {left}, {why}")))
     }
 
     /// The next `N` bytes.

@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>
     let file = open_regular(path)?;
     let len = file.metadata().map_err(Error::io(path))?.len();
     let mut cursor = Cursor::new(path, &file, len);
-    check_start(&mut cursor)?;
+    check_start(&mut cursor, len)?;
     let tensor_count = cursor.u64("tensor count")?;
     let key_count = cursor.u64("metadata count")?;
     let metadata = Metadata::read(&mut cursor, path, key_count)?;
@@ -54,7 +54,10 @@ pub(super) fn open(path: &Path, index: usize) -> Result<(SourceFile, Vec<Tensor>
     Ok((SourceFile { path: path.to_owned(), len, data_start, file }, tensors, metadata))
 }
 
-fn check_start(cursor: &mut Cursor) -> Result<()> {
+fn check_start(cursor: &mut Cursor, len: u64) -> Result<()> {
+    if len == 0 {
+        return Err(cursor.wrong("expected a GGUF file, found an empty file"));
+    }
     let magic: [u8; 4] = cursor.array("magic")?;
     if magic != MAGIC {
         let found = magic.escape_ascii();

@@ -137,8 +137,9 @@ pub(super) fn place(
         let in_file = data_start.checked_add(end).filter(|&end| end <= file_len);
         if in_file.is_none() {
             let (len, offset) = (tensor.len, tensor.offset);
-            let problem =
-                format!("{len} bytes at offset {offset} go past the end of the file, {file_len} bytes");
+            let problem = format!(
+                "{len} bytes at offset {offset} go past the end of the file, {file_len} bytes: it is incomplete"
+            );
             return Err(Error::tensor(&tensor.name, problem));
         }
         tensor.offset += data_start;
