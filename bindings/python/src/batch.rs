@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator};
+use pyo3::types::{PyDict, PyIterator, PyMapping};
 use smolrun::engine::{Engine, EngineOptions};
 use smolrun::scheduler::{Event, Request, RequestId, Scheduler, SchedulerOptions};
 use smolrun::tokenizer::Tokenizer;
@@ -16,7 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::held::Held;
 use crate::model::Shared;
 use crate::options::Options;
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, at_least_one, dict_of};
 use crate::results::{Completion, Draft, Piece};
 
 /// Requests that wait for those that run: as many as may end in one pass, so that their places are never empty.
@@ -42,6 +44,8 @@ pub(crate) struct Batch {
     /// For all requests.
     options: Option<Py<PyDict>>,
     work: Held<Work>,
+    /// Whether whoever runs it is to end, for it is being closed.
+    is_closing: AtomicBool,
 }
 
 /// Requests on their way to results.
@@ -70,7 +74,8 @@ impl Batch {
         Options::new(&shared.model, false).read(options)?;
         let work = py.detach(|| Work::new(&shared, &how))?;
         let options = options.map(|options| options.copy()).transpose()?.map(Bound::unbind);
-        Ok(Batch { shared, how, requests: requests.unbind(), options, work: Held::new("batch", work) })
+        let (requests, work) = (requests.unbind(), Held::new("batch", work));
+        Ok(Batch { shared, how, requests, options, work, is_closing: AtomicBool::new(false) })
     }
 
     /// Reads requests, so that the scheduler always has one to go on with.
@@ -82,7 +87,7 @@ impl Batch {
                     let (number, request) = (work.begun, request?);
                     work.begun += 1;
                     if let Err(failure) = self.submit(&request, number, work) {
-                        work.ready.insert(number, Err(failure));
+                        work.refuse(py, number, failure)?;
                     }
                 }
             }
@@ -106,6 +111,7 @@ impl Batch {
         let ids = py.detach(|| prompt.encode(model, &options.encoding, most, false))?;
         let generate = options.into_generate(model);
         let draft = Draft::new(&generate, ids.len(), 0, start);
+        at_least_one(&ids)?;
         let id = work.scheduler.submit(Request::new(ids, generate))?;
         work.drafts.insert(id, (number, draft));
         Ok(())
@@ -124,8 +130,10 @@ impl Batch {
 
 /// The prompt of a request, and its own options.
 fn parts<'py>(request: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Option<Bound<'py, PyDict>>)> {
-    let Ok(fields) = request.cast::<PyDict>() else { return Ok((request.clone(), None)) };
-    let own = fields.copy()?;
+    if !request.is_instance_of::<PyMapping>() {
+        return Ok((request.clone(), None));
+    }
+    let own = dict_of(request)?;
     let mut given = Vec::new();
     for name in ["prompt", "messages"] {
         if let Some(prompt) = own.get_item(name)? {
@@ -169,6 +177,18 @@ impl Work {
             given: 0,
             is_at_end: false,
         })
+    }
+
+    /// A request's failure is its result. What is no failure of its own, such as Ctrl-C, is raised at once.
+    fn refuse(&mut self, py: Python<'_>, number: usize, failure: Failure) -> Result<()> {
+        let (result, raised) = match failure {
+            Failure::Python(error) if !error.is_instance_of::<PyException>(py) => {
+                (smolrun::Error::Cancelled.into(), Err(error.into()))
+            }
+            failure => (failure, Ok(())),
+        };
+        self.ready.insert(number, Err(result));
+        raised
     }
 
     fn wants_more(&self) -> bool {
@@ -224,6 +244,9 @@ impl Batch {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let mut guard = self.work.lock(py)?;
         loop {
+            if self.is_closing.load(Ordering::Relaxed) {
+                return Err(Failure::closed("batch").into());
+            }
             let work = guard.get()?;
             if let Some((number, result)) = work.next_ready(self.how.ordered) {
                 drop(guard);
@@ -245,8 +268,9 @@ impl Batch {
         visit.call(&self.options)
     }
 
-    /// End all that runs, and let its memory and its threads go. Every later call is an error.
+    /// End all that runs, within one pass, and let its memory and its threads go. Every later call is an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.is_closing.store(true, Ordering::Relaxed);
         Ok(self.work.close(py)?)
     }
 

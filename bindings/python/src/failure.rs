@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::signals;
@@ -99,7 +99,8 @@ fn exception(code: &str, message: &str) -> PyErr {
 /// What Python's own functions raise for such a file, and a `smolrun.Error`.
 fn file_error(path: &Path, source: &io::Error) -> PyErr {
     Python::attach(|py| {
-        let args = (source.raw_os_error(), source.to_string(), path);
+        let is_missing = source.kind() == io::ErrorKind::NotFound;
+        let args = (source.raw_os_error(), source.to_string(), path, is_missing);
         let made = errors(py).and_then(|errors| errors.call_method1("file_error", args));
         made.map_or_else(|error| error, PyErr::from_value)
     })
@@ -113,4 +114,17 @@ fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 pub(crate) fn wrong_type(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     let found = value.get_type().name().map_or_else(|_| "something else".into(), |name| name.to_string());
     PyTypeError::new_err(format!("{name}: expected {expected}, found {found}"))
+}
+
+/// For `map_err`: `refusal` where a value is not what was asked for. What its own methods raise stays as it is.
+pub(crate) fn unless_raised<E: Into<PyErr>>(
+    py: Python<'_>,
+    refusal: impl FnOnce() -> PyErr,
+) -> impl FnOnce(E) -> PyErr {
+    move |error| {
+        let error = error.into();
+        let is_refused =
+            error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyOverflowError>(py);
+        if is_refused { refusal() } else { error }
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
+use smolrun::CancelToken;
 
 use crate::failure::{Failure, Result};
 use crate::signals;
@@ -35,6 +36,11 @@ impl<T: Send> Held<T> {
 
     /// Waits for it, without keeping the interpreter from others, until a signal's handler raises something.
     pub(crate) fn lock(&self, py: Python<'_>) -> Result<Guard<'_, T>> {
+        self.lock_unless(py, &CancelToken::default())
+    }
+
+    /// The same, which also ends when `cancel` is used.
+    pub(crate) fn lock_unless(&self, py: Python<'_>, cancel: &CancelToken) -> Result<Guard<'_, T>> {
         if self.is_foreign() {
             return Err(Failure::forked(self.what));
         }
@@ -43,7 +49,7 @@ impl<T: Send> Held<T> {
         }
         let slot = match self.slot.try_lock() {
             Some(slot) => slot,
-            None => py.detach(|| self.wait())?,
+            None => py.detach(|| self.wait(cancel))?,
         };
         if slot.is_none() {
             return Err(Failure::closed(self.what));
@@ -52,12 +58,12 @@ impl<T: Send> Held<T> {
         Ok(Guard { held: self, slot })
     }
 
-    fn wait(&self) -> Result<MutexGuard<'_, Option<T>>> {
+    fn wait(&self, cancel: &CancelToken) -> Result<MutexGuard<'_, Option<T>>> {
         loop {
             if let Some(slot) = self.slot.try_lock_for(BETWEEN_LOOKS) {
                 return Ok(slot);
             }
-            if signals::is_interrupted() {
+            if cancel.is_cancelled() || signals::is_interrupted() {
                 return Err(smolrun::Error::Cancelled.into());
             }
         }

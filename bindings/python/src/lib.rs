@@ -39,7 +39,7 @@ mod _smolrun {
     #[pymodule_export]
     use super::session::Session;
     #[pymodule_export]
-    use super::stream::Stream;
+    use super::stream::{Cancel, Stream};
 
     /// Run the program smolrun with these arguments, the first of which is its name, and return its exit code.
     #[pyfunction]

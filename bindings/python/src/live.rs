@@ -4,12 +4,13 @@ use smolrun::Session;
 use smolrun::generation::Generation;
 
 use crate::failure::{Failure, Result};
+use crate::prompt::at_least_one;
 use crate::results::{Draft, Piece};
 
 /// A session between calls.
 pub(crate) struct Live {
     pub(crate) session: Session,
-    /// The last token of the last generation, which the session holds only once something follows it.
+    /// The last token, where the session does not hold it: that of a generation, until something follows it.
     last: Option<u32>,
     /// What was begun so far: a generation ends when something else begins.
     begun: u64,
@@ -38,20 +39,31 @@ impl Live {
     }
 
     /// Ends what runs. Returns what is to be appended for `ids` to follow all tokens, and how many of these are not
-    /// theirs.
-    pub(crate) fn begin(&mut self, ids: Vec<u32>) -> (Vec<u32>, usize) {
-        self.begun += 1;
-        match self.last {
-            Some(last) => ([&[last], &ids[..]].concat(), 1),
-            None => (ids, 0),
+    /// theirs. After an error nothing has changed.
+    pub(crate) fn begin(&mut self, ids: Vec<u32>) -> Result<(Vec<u32>, usize)> {
+        if ids.is_empty() {
+            self.take_last();
         }
+        let ids: Vec<u32> = self.last.into_iter().chain(ids).collect();
+        self.session.check(at_least_one(&ids)?)?;
+        self.begun += 1;
+        Ok((ids, usize::from(self.last.is_some())))
     }
 
     /// Ends what runs. Makes the session one that begins like `ids`, and returns how many of these it holds then.
-    pub(crate) fn begin_anew(&mut self, ids: &[u32]) -> usize {
+    pub(crate) fn begin_anew(&mut self, ids: &[u32]) -> Result<usize> {
+        let kept = self.session.keep_common_prefix(at_least_one(ids)?);
         self.begun += 1;
         self.last = None;
-        self.session.keep_common_prefix(ids)
+        Ok(kept)
+    }
+
+    /// Takes the last token out of the session: the model says what follows it only when it sees it once more.
+    fn take_last(&mut self) {
+        if self.last.is_none() {
+            self.last = self.session.tokens().last().copied();
+            self.session.truncate(self.session.position().saturating_sub(1));
+        }
     }
 
     /// Does something with the session that appends at least the last token.

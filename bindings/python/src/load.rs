@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use smolconv::progress::Watch;
 use smolconv::{Calibration, Keep, Mix, Progress, Weights, registry};
+use smolrun::engine::Engine;
 use smolrun::{KvDtype, Overflow};
 use smolrun_cli::model::{Listener, blob_of};
 
@@ -81,6 +82,10 @@ pub(crate) fn load(
     verify: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Model> {
+    if let Some(found) = threads.filter(|threads| !(1..=Engine::MAX_THREADS).contains(threads)) {
+        let most = Engine::MAX_THREADS;
+        return Err(Failure::argument(format!("threads: expected 1 to {most}, found {found}")).into());
+    }
     let mix = dtype.as_deref().map(|dtype| named("dtype", dtype, MIXES)).transpose()?;
     let kv_dtype = kv.as_deref().map(|kv| named("kv", kv, KV_DTYPES)).transpose()?;
     let settings =

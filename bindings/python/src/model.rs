@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::{PyArray1, PyArray2};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyMapping, PyString};
 use smolrun::chat::ChatOptions;
 use smolrun::embedding::Pooling;
 use smolrun::eval::PerplexityOptions;
@@ -15,12 +15,12 @@ use smolrun::{CancelToken, KvDtype, Overflow, SessionOptions, SpecialTokens};
 
 use crate::arrays::{Matrix, vector};
 use crate::batch::Batch;
-use crate::failure::{Failure, Result, wrong_type};
+use crate::failure::{Failure, Result, unless_raised, wrong_type};
 use crate::held::{Held, caught};
 use crate::live::Live;
 use crate::load::Source;
 use crate::options::{self, change};
-use crate::prompt::{Encoding, Prompt, json_of, token_ids};
+use crate::prompt::{Encoding, Prompt, at_least_one, json_of, token_ids};
 use crate::results::{Perplexity, Score};
 use crate::session::{Request, Session};
 use crate::signals;
@@ -143,7 +143,7 @@ impl Model {
         Ok(self.with_session(py, |session| {
             let most = session.most_tokens();
             let ids = prompt.encode(&session.model().clone(), &Encoding::default(), most, false)?;
-            work(session, &ids)
+            work(session, at_least_one(&ids)?)
         })?)
     }
 }
@@ -249,7 +249,7 @@ impl Model {
         #[pyo3(from_py_with = options::prefix_memory)] prefix_memory: usize,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Batch> {
-        if requests.is_instance_of::<PyString>() || requests.is_instance_of::<PyDict>() {
+        if requests.is_instance_of::<PyString>() || requests.is_instance_of::<PyMapping>() {
             return Err(wrong_type("requests", "an iterable of prompts, or of dicts", requests));
         }
         let how = crate::batch::How { ordered, return_exceptions, sequences, kv_memory, prefix_memory };
@@ -373,8 +373,8 @@ impl Model {
             Ok(context) => {
                 let context = context.to_str()?;
                 let text = |text: &Bound<'_, PyAny>| {
-                    text.extract::<String>()
-                        .map_err(|_| wrong_type("continuations", "strs, as context is one", text))
+                    let wrong = || wrong_type("continuations", "strs, as context is one", text);
+                    text.extract::<String>().map_err(unless_raised(py, wrong))
                 };
                 let texts: Vec<String> = given.iter().map(text).collect::<PyResult<_>>()?;
                 self.with_session(py, |session| Ok(session.score_texts(context, &texts)?))?
@@ -410,8 +410,15 @@ impl Model {
             };
             let mut options = PerplexityOptions::default();
             options.window = window.unwrap_or(options.window.min(model.config().max_position_embeddings));
+            let window = options.window;
+            let too_short = |error| match error {
+                smolrun::Error::Argument { name: "tokens", found, .. } => Failure::argument(format!(
+                    "text: expected at least {window} tokens (window), found {found}"
+                )),
+                other => other.into(),
+            };
             let mut sum = smolrun::eval::Perplexity::default();
-            for window in session.perplexity(&tokens, options)? {
+            for window in session.perplexity(&tokens, options).map_err(too_short)? {
                 sum += window?;
             }
             Ok(sum.into())

@@ -10,8 +10,9 @@ use smolrun::chat::{ChatOptions, TemplateVariable};
 use smolrun::generation::SamplerStep;
 use smolrun::{CancelToken, GenerateOptions, Model};
 
-use crate::failure::{Failure, Result, wrong_type};
-use crate::prompt::{Encoding, json_of};
+use crate::failure::{Failure, Result, unless_raised, wrong_type};
+use crate::prompt::{Encoding, dict_of, json_of};
+use crate::stream::Cancel;
 
 /// What a call asks for besides its prompt.
 pub(crate) struct Options {
@@ -91,6 +92,7 @@ impl Options {
                 let now = moment(name, value)?;
                 change(&mut encoding.chat, |chat| Ok(chat.now(now)))?;
             }
+            "_cancel" => generate.cancel = value.cast::<Cancel>()?.get().0.clone(),
             _ => {
                 let message = format!("unexpected keyword argument '{name}'");
                 return Err(PyTypeError::new_err(message));
@@ -110,16 +112,17 @@ pub(crate) fn change(
 }
 
 fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
-    value.extract().map_err(|_| wrong_type(name, "a number", value))
+    value.extract().map_err(unless_raised(value.py(), || wrong_type(name, "a number", value)))
 }
 
 fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    value.extract().map_err(|_| wrong_type(name, "a bool", value))
+    value.extract().map_err(unless_raised(value.py(), || wrong_type(name, "a bool", value)))
 }
 
 /// A whole number from 0 up.
 fn whole(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-    value.extract().map_err(|_| not_one_of(name, "a number from 0 up", "an int", value))
+    let wrong = || not_one_of(name, "a number from 0 up", "an int", value);
+    value.extract().map_err(unless_raised(value.py(), wrong))
 }
 
 /// Why an int is not one of those that are expected, or `value` no int at all.
@@ -159,10 +162,8 @@ fn moment(name: &str, value: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
 /// Of a negative number, the same bits.
 fn seed(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let signed = || value.extract().map(i64::cast_unsigned);
-    value
-        .extract()
-        .or_else(|_| signed())
-        .map_err(|_| not_one_of(name, "a number of 64 bits", "an int", value))
+    let wrong = || not_one_of(name, "a number of 64 bits", "an int", value);
+    value.extract().or_else(|_| signed()).map_err(unless_raised(value.py(), wrong))
 }
 
 /// True asks for the chosen tokens' own, a number for so many alternatives, too.
@@ -177,21 +178,24 @@ fn logprobs(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
 fn texts(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match value.cast::<PyString>() {
         Ok(text) => Ok(vec![text.to_str()?.to_owned()]),
-        Err(_) => value.extract().map_err(|_| wrong_type(name, "a str or a list of them", value)),
+        Err(_) => {
+            let wrong = || wrong_type(name, "a str or a list of them", value);
+            value.extract().map_err(unless_raised(value.py(), wrong))
+        }
     }
 }
 
 /// Numbers by token ids, which may be texts: in JSON they have to be.
 fn biases(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     const KEYS: &str = "token ids as keys";
-    let given = value.cast::<PyDict>();
-    let given = given.map_err(|_| wrong_type(name, "a dict of numbers by token ids", value))?;
+    let wrong = || wrong_type(name, "a dict of numbers by token ids", value);
+    let given = dict_of(value).map_err(unless_raised(value.py(), wrong))?;
     let id = |key: &Bound<'_, PyAny>| match key.cast::<PyString>() {
         Ok(text) => text
             .to_str()?
             .parse()
             .map_err(|_| Failure::argument(format!("{name}: expected {KEYS}, found {text}")).into()),
-        Err(_) => key.extract().map_err(|_| not_one_of(name, KEYS, KEYS, key)),
+        Err(_) => key.extract().map_err(unless_raised(key.py(), || not_one_of(name, KEYS, KEYS, key))),
     };
     given.iter().map(|(key, bias)| Ok((id(&key)?, number(name, &bias)?))).collect()
 }
@@ -204,12 +208,12 @@ fn steps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<SamplerStep>> {
 
 fn variables(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, TemplateVariable)>> {
     let wrong = || wrong_type(name, "a dict of bools and strs by name", value);
-    let given = value.cast::<PyDict>().map_err(|_| wrong())?;
+    let given = dict_of(value).map_err(unless_raised(value.py(), wrong))?;
     let variable = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        let name = name.extract().map_err(|_| wrong())?;
+        let name = name.extract().map_err(unless_raised(name.py(), wrong))?;
         let value = match value.cast::<PyBool>() {
             Ok(flag) => TemplateVariable::Flag(flag.is_true()),
-            Err(_) => TemplateVariable::Text(value.extract().map_err(|_| wrong())?),
+            Err(_) => TemplateVariable::Text(value.extract().map_err(unless_raised(value.py(), wrong))?),
         };
         Ok((name, value))
     };

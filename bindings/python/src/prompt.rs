@@ -1,11 +1,13 @@
 //! What a model is to continue: a text, token ids, or the messages of a conversation.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PySet, PyString};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PyMemoryView, PySet, PyString,
+};
 use smolrun::chat::ChatOptions;
 use smolrun::{Message, Model, PromptOptions, SpecialTokens};
 
-use crate::failure::{Failure, Result, wrong_type};
+use crate::failure::{Failure, Result, unless_raised, wrong_type};
 use crate::options::not_one_of;
 
 /// As Python gave it.
@@ -26,22 +28,18 @@ pub(crate) struct Encoding {
 
 impl Prompt {
     pub(crate) fn read(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
-        const EXPECTED: &str = "a str, token ids, or messages such as {'role': 'user', 'content': 'Hello'}";
-        let wrong = |_| wrong_type("prompt", EXPECTED, prompt);
+        const EXPECTED: &str = "a str, token ids, or messages such as [{'role': 'user', 'content': 'Hello'}]";
+        let wrong = || wrong_type("prompt", EXPECTED, prompt);
         if let Ok(text) = prompt.cast::<PyString>() {
             return Ok(Prompt::Text(text.to_str()?.to_owned()));
         }
-        // All of these can be gone over, and none is what it would be taken for.
-        if prompt.is_instance_of::<PyDict>()
-            || prompt.is_instance_of::<PyBytes>()
-            || prompt.is_instance_of::<PyByteArray>()
-            || prompt.is_instance_of::<PySet>()
-        {
-            return Err(wrong(()));
+        if is_mistaken(prompt) {
+            return Err(wrong());
         }
-        let items: Vec<_> = prompt.try_iter().map_err(|_| wrong(()))?.collect::<PyResult<_>>()?;
+        let items = prompt.try_iter().map_err(unless_raised(prompt.py(), wrong))?;
+        let items: Vec<_> = items.collect::<PyResult<_>>()?;
         match items.first() {
-            Some(first) if first.is_instance_of::<PyDict>() => {
+            Some(first) if first.is_instance_of::<PyMapping>() => {
                 let json = json_of(&items.into_pyobject(prompt.py())?)?;
                 let messages =
                     Message::list_from_json(&json).map_err(|error| PyErr::from(Failure::from(error)))?;
@@ -79,12 +77,31 @@ impl Prompt {
     }
 }
 
+/// Whether it can be gone over, but is not what it would be taken for.
+fn is_mistaken(prompt: &Bound<'_, PyAny>) -> bool {
+    prompt.is_instance_of::<PyMapping>()
+        || prompt.is_instance_of::<PyBytes>()
+        || prompt.is_instance_of::<PyByteArray>()
+        || prompt.is_instance_of::<PyMemoryView>()
+        || prompt.is_instance_of::<PySet>()
+        || prompt.is_instance_of::<PyFrozenSet>()
+}
+
 /// A token's id.
 fn token_id(item: &Bound<'_, PyAny>) -> PyResult<u32> {
     if item.is_instance_of::<PyBool>() {
         return Err(wrong_type("prompt", "token ids or messages", item));
     }
-    item.extract().map_err(|_| not_one_of("prompt", "token ids", "token ids or messages", item))
+    let wrong = || not_one_of("prompt", "token ids", "token ids or messages", item);
+    item.extract().map_err(unless_raised(item.py(), wrong))
+}
+
+/// The tokens of a prompt, or an error if there are none: a model says what follows one.
+pub(crate) fn at_least_one(ids: &[u32]) -> Result<&[u32]> {
+    match ids {
+        [] => Err(Failure::argument("prompt: expected at least one token, found none")),
+        ids => Ok(ids),
+    }
 }
 
 /// Token ids, of any iterable.
@@ -97,5 +114,16 @@ pub(crate) fn token_ids(ids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
 
 /// A value as JSON.
 pub(crate) fn json_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
+    let how = PyDict::new(value.py());
+    how.set_item("default", wrap_pyfunction!(dict_of, value.py())?)?;
+    value.py().import("json")?.call_method("dumps", (value,), Some(&how))?.extract()
+}
+
+/// A new dict of what any mapping holds.
+#[pyfunction]
+pub(crate) fn dict_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let mapping = value.cast::<PyMapping>().map_err(|_| wrong_type("JSON", "plain values", value))?;
+    let dict = PyDict::new(value.py());
+    dict.update(mapping)?;
+    Ok(dict)
 }

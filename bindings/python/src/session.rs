@@ -46,7 +46,7 @@ impl Session {
         live.run(py, |live| {
             let (goes_on, most) = (!live.is_empty(), live.session.most_tokens());
             let ids = prompt.encode(live.session.model(), &Encoding::default(), most, goes_on)?;
-            let (ids, before) = live.begin(ids);
+            let (ids, before) = live.begin(ids)?;
             live.append(|session| work(session, &ids, before))
         })
     }
@@ -83,7 +83,7 @@ impl Request {
         home: Option<Arc<Shared>>,
     ) -> Result<Stream> {
         let cancel = self.options.cancel_token().clone();
-        let running = live.lock(py)?.run(py, |live| self.begin(live))?;
+        let running = live.lock_unless(py, &cancel)?.run(py, |live| self.begin(live))?;
         Ok(Stream::new(running, live.clone(), cancel, home))
     }
 
@@ -100,14 +100,19 @@ impl Request {
         let Request { prompt, options, is_whole, start } = self;
         let (goes_on, most) = (!is_whole && !live.is_empty(), live.session.most_tokens());
         let ids = prompt.encode(live.session.model(), &options.encoding, most, goes_on)?;
+        let generate = options.into_generate(live.session.model());
+        // Up to here nothing has changed.
+        generate.check(live.session.model())?;
+        if generate.cancel.is_cancelled() {
+            return Err(smolrun::Error::Cancelled.into());
+        }
         let (ids, kept) = match is_whole {
             true => {
-                let kept = live.begin_anew(&ids);
+                let kept = live.begin_anew(&ids)?;
                 (ids, kept)
             }
-            false => (live.begin(ids).0, 0),
+            false => (live.begin(ids)?.0, 0),
         };
-        let generate = options.into_generate(live.session.model());
         let draft = Draft::new(&generate, ids.len(), kept, start);
         let generation = Generation::new(&live.session, &ids[kept..], generate)?;
         Ok(live.run(generation, draft))
@@ -118,9 +123,9 @@ impl Request {
 impl Session {
     /// Continue the sequence with prompt, and generate what follows.
     ///
-    /// prompt is a str or token ids, which are appended, or messages: the whole conversation. Options are those of
-    /// Model.generate. With stream=True it returns an iterator of pieces, else a Completion. A stream ends when
-    /// something else is begun on its session.
+    /// prompt is a str or token ids, which are appended, or messages: the whole conversation. With "" nothing is
+    /// appended. Options are those of Model.generate. With stream=True it returns an iterator of pieces, else a
+    /// Completion. A stream ends when something else is begun on its session. A call that is refused changes nothing.
     #[pyo3(signature = (prompt, *, stream = false, **options))]
     fn generate(
         &self,
@@ -224,6 +229,11 @@ impl Session {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.live.lock(py)?.get()?.tokens().len())
+    }
+
+    /// Always true: it is there, whatever it holds.
+    fn __bool__(&self) -> bool {
+        true
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -11,6 +11,22 @@ use crate::live::{Live, Running};
 use crate::model::Shared;
 use crate::results::{Completion, Piece};
 
+/// A handle that ends a generation, even one that waits for its session: for `smolrun._aio`.
+#[pyclass(frozen, module = "smolrun._smolrun")]
+pub(crate) struct Cancel(pub(crate) CancelToken);
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Cancel {
+        Cancel(CancelToken::default())
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
 /// An iterator of the pieces of a generated text.
 ///
 /// Each step runs the model for one token, the first one for the prompt, too, while other threads have the interpreter.
@@ -115,7 +131,7 @@ impl Stream {
         self.cancel.cancel();
     }
 
-    /// End it, and let its session go. Its iterator has nothing more then; what was generated is lost.
+    /// End it, and let its session go. What was generated is lost, and every later call is an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.cancel.cancel();
         self.running.close(py)?;

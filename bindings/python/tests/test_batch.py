@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -47,11 +48,12 @@ def test_requests_are_read_as_needed(tales: smolrun.Model) -> None:
 
 
 def test_what_is_wrong_is_one_request_s(tales: smolrun.Model, chat: smolrun.Model) -> None:
-    requests: list[Any] = ["Once", {"prompt": "Once", "top_p": 7}, [9999], {"x": 1}, 5, "Once"]
+    requests: list[Any] = ["Once", {"prompt": "Once", "top_p": 7}, [9999], {"x": 1}, 5, "Once", []]
     found = list(tales.batch(requests, max_tokens=3, return_exceptions=True))
     assert [type(result).__name__ for result in found] == [
-        "Completion", "ArgumentError", "ArgumentError", "ArgumentError", "TypeError", "Completion",
+        "Completion", "ArgumentError", "ArgumentError", "ArgumentError", "TypeError", "Completion", "ArgumentError",
     ]  # fmt: skip
+    assert str(found[-1]) == "prompt: expected at least one token, found none"
     batch = tales.batch(requests, max_tokens=3)
     assert next(batch).ids
     with pytest.raises(smolrun.ArgumentError, match="top_p"):
@@ -76,7 +78,7 @@ def test_a_request_s_own_word_counts_before_that_for_all(tales: smolrun.Model) -
 
 
 def test_one_request_is_not_taken_for_many(tales: smolrun.Model) -> None:
-    for requests in ("Once", {"prompt": "Once"}):
+    for requests in ("Once", {"prompt": "Once"}, MappingProxyType({"prompt": "Once"})):
         with pytest.raises(TypeError, match="requests: expected an iterable"):
             tales.batch(requests)
 
@@ -87,3 +89,16 @@ def test_a_closed_batch_says_so(tales: smolrun.Model, tales_path: Path) -> None:
     batch.close()
     with pytest.raises(smolrun.ClosedError):
         next(batch)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_error_of_a_request_is_raised_at_once(tales: smolrun.Model, raised: type[BaseException]) -> None:
+    class Ids:
+        def __iter__(self) -> Iterator[int]:
+            raise raised
+
+    requests: list[Any] = ["Once", Ids(), "Once"]
+    batch = tales.batch(requests, max_tokens=3, return_exceptions=True)
+    with pytest.raises(raised):
+        next(batch)
+    assert [getattr(result, "code", "none") for result in batch] == ["none", "cancelled", "none"]

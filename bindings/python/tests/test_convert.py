@@ -1,5 +1,6 @@
 """From checkpoints to blobs, and what load makes of names."""
 
+import errno
 import os
 import signal
 import threading
@@ -109,8 +110,12 @@ def test_what_is_no_model_is_said(tmp_path: Path, tales_path: Path) -> None:
     with pytest.raises(smolrun.BlobError) as damaged:
         smolrun.load(tmp_path / "changed.bin", verify=True)
     assert damaged.value.code == "blob.checksum"
-    with pytest.raises(smolrun.ArgumentError, match="threads"):
-        smolrun.load(tales_path, threads=0).generate("x")
+    with pytest.raises(smolrun.FileMissingError, match="No such file .*smolconv list shows them") as unknown:
+        smolrun.load("smollm2")
+    assert unknown.value.errno == errno.ENOENT and unknown.value.filename == "smollm2"
+    for threads in (0, 1025):
+        with pytest.raises(smolrun.ArgumentError, match=f"^threads: expected 1 to 1024, found {threads}"):
+            smolrun.load(tales_path, threads=threads)
     with pytest.raises(smolrun.ArgumentError, match="overflow: expected one of stop, slide"):
         smolrun.load(tales_path, overflow="fall")  # type: ignore[arg-type]
 

@@ -2,6 +2,9 @@
 
 import json
 import pickle
+from collections import ChainMap
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -124,11 +127,15 @@ def test_what_makes_no_sense_is_said(tales: smolrun.Model) -> None:
     for options, error, message in wrong:
         with pytest.raises(error, match=message):
             tales.generate(START, **options)
-    for prompt in (3, {"role": "user"}, b"Once", bytearray(b"Once"), {1, 2}, [True]):
+    once = b"Once"
+    for prompt in (3, {"role": "user"}, once, bytearray(once), memoryview(once), {1, 2}, frozenset({1, 2}), [True]):
         with pytest.raises(TypeError, match="^prompt: expected "):
             tales.generate(prompt)  # type: ignore[arg-type]
-    with pytest.raises(smolrun.ArgumentError):
-        tales.generate([])
+    with pytest.raises(TypeError, match=r"such as \[\{'role': 'user', 'content': 'Hello'\}\], found dict"):
+        tales.generate({"role": "user", "content": "Hello"})  # type: ignore[arg-type]
+    for none in (tales.generate, tales.logits):
+        with pytest.raises(smolrun.ArgumentError, match="^prompt: expected at least one token, found none"):
+            none([])
     for id in (-1, 2**200):
         with pytest.raises(smolrun.ArgumentError, match=f"expected token ids, found {id}"):
             tales.generate([id])
@@ -147,6 +154,44 @@ def test_what_makes_no_sense_is_said(tales: smolrun.Model) -> None:
         tales.generate([{"role": "user", "content": "Hello"}])
     with pytest.raises(smolrun.ContextError):
         tales.generate([1] * 2000)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
+def test_what_a_value_raises_is_raised(tales: smolrun.Model, raised: type[BaseException]) -> None:
+    class Value:
+        def fail(self) -> Any:
+            raise raised
+
+        __iter__ = __index__ = __float__ = fail
+
+    calls: list[Callable[[Any], object]] = [
+        lambda value: tales.generate(value),
+        lambda value: tales.generate([value]),
+        lambda value: tales.generate(START, temperature=value),
+        lambda value: tales.generate(START, max_tokens=value),
+        lambda value: tales.generate(START, seed=value),
+        lambda value: tales.generate(START, logit_bias={value: 1.0}),
+        lambda value: tales.detokenize(value),
+        lambda value: tales.perplexity(START, window=value),
+        lambda value: smolrun.load(tales.path, threads=value),
+    ]
+    for call in calls:
+        with pytest.raises(raised):
+            call(Value())
+
+
+def test_any_mapping_does(tales: smolrun.Model, chat: smolrun.Model) -> None:
+    message = {"role": "child", "content": "Hello"}
+    expected = chat.generate([message], max_tokens=3, temperature=0).ids
+    found = chat.generate([MappingProxyType(message)], max_tokens=3, temperature=0, template=ChainMap({"a": True}))
+    assert found.ids == expected
+    request = MappingProxyType({"messages": [MappingProxyType(message)], "temperature": 0})
+    assert [completion.ids for completion in chat.batch([request], max_tokens=3)] == [expected]
+    assert tales.generate(START, max_tokens=2, logit_bias=MappingProxyType({5: 100.0})).ids == [5] * 2
+    tool = MappingProxyType({"name": "find"})
+    assert chat.render_chat([MappingProxyType(message)], tools=[tool]) == chat.render_chat([message])
+    with pytest.raises(TypeError, match="expected plain values, found set"):
+        chat.generate([message], tools=[{"name": {1}}])
 
 
 def test_results_are_plain_data(tales: smolrun.Model) -> None:

@@ -34,6 +34,14 @@ def test_it_answers(model: ChatSmolrun, chat: smolrun.Model) -> None:
     assert model.invoke(SAID, stop=[word]).content == expected.text[: expected.text.index(word)]
 
 
+def test_a_call_s_own_stop_counts_before_the_options(model: ChatSmolrun) -> None:
+    text = str(model.invoke(SAID).content)
+    first, other = text.split()[1:3]
+    with_stop = model.model_copy(update={"options": {"stop": [first]}})
+    assert with_stop.invoke(SAID).content == text[: text.index(first)]
+    assert with_stop.invoke(SAID, stop=[other]).content == text[: text.index(other)]
+
+
 def test_it_answers_tasks_and_chains(model: ChatSmolrun) -> None:
     expected = model.invoke(SAID).content
 

@@ -87,8 +87,8 @@ def test_perplexity_is_of_windows(tales: smolrun.Model) -> None:
     assert halves.tokens == 298
     tale = "Once upon a time there was a little girl who lived in a house in the wood. " * 100
     assert tales.perplexity(tale).tokens % 1023 == 0
-    with pytest.raises(smolrun.ArgumentError):
-        tales.perplexity("short")
+    with pytest.raises(smolrun.ArgumentError, match=r"^text: expected at least 1024 tokens \(window\), found 2"):
+        tales.perplexity([5, 6])
 
 
 def test_texts_and_ids_are_the_same(tales: smolrun.Model) -> None:

@@ -1,6 +1,7 @@
 """Sequences that several calls go on with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +94,59 @@ def test_what_is_closed_says_so(tales_path: Path) -> None:
         assert other.vocab_size == 4096
     with pytest.raises(ValueError):
         other.tokenize("x")
+
+
+def test_a_call_that_is_refused_changes_nothing(chat: smolrun.Model) -> None:
+    messages = [{"role": "child", "content": "Tell me of a king."}]
+    expected = chat.generate(messages, max_tokens=9, temperature=0).ids
+    refused: list[tuple[Any, dict[str, Any], type[Exception]]] = [
+        ([{"role": "child", "content": "Another one."}], {"temperature": -1}, smolrun.ArgumentError),
+        ([{"role": "child", "content": "Another one."}], {"stop": [""]}, smolrun.ArgumentError),
+        (" more", {"top_p": 7}, smolrun.ArgumentError),
+        (" more", {"logit_bias": {9999: 1.0}}, smolrun.ArgumentError),
+        ([9999], {}, smolrun.ArgumentError),
+        ([5] * 1024, {}, smolrun.ContextError),
+    ]
+    with chat.session() as session:
+        stream = session.generate(messages, max_tokens=9, temperature=0, stream=True)
+        ids = [next(stream).id]
+        tokens = session.tokens
+        for prompt, options, error in refused:
+            with pytest.raises(error):
+                session.generate(prompt, **options)
+            assert session.tokens == tokens
+        with pytest.raises(smolrun.ContextError):
+            session.logits([5] * 1024)
+        assert ids + [piece.id for piece in stream] == expected
+
+
+def test_a_session_goes_on_from_its_last_token(tales: smolrun.Model, session: smolrun.Session, tmp_path: Path) -> None:
+    prompt = tales.tokenize(START)
+    whole = tales.generate(prompt, max_tokens=12).ids
+
+    def goes_on(session: smolrun.Session) -> None:
+        tokens = session.tokens
+        done = len(tokens) - len(prompt)
+        assert (session.logits("") == tales.logits(tokens)).all() and session.tokens == tokens
+        assert session.generate("", max_tokens=2).ids == whole[done : done + 2]
+        assert session.tokens == prompt + whole[: done + 2]
+
+    with pytest.raises(smolrun.ArgumentError, match="^prompt: expected at least one token, found none"):
+        session.generate([])
+    session.logits(prompt)
+    goes_on(session)
+    goes_on(session)
+    session.save(tmp_path / "saved")
+    goes_on(session)
+    with tales.session() as other:
+        other.load(tmp_path / "saved")
+        goes_on(other)
+    session.truncate(len(prompt) + 1)
+    goes_on(session)
+
+
+def test_a_session_is_true(tales: smolrun.Model) -> None:
+    session = tales.session()
+    assert session and len(session) == 0
+    session.close()
+    assert session

@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -179,3 +180,39 @@ def test_switching_threads_often_changes_nothing(tales: smolrun.Model) -> None:
         test_threads_do_not_disturb_one_another(tales)
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_task_that_is_cancelled_while_it_waits_changes_nothing(chat: smolrun.Model) -> None:
+    messages = [{"role": "child", "content": "Another tale."}]
+    model = smolrun.load(chat.path, overflow="slide", threads=2)
+
+    async def streamed(session: smolrun.Session) -> None:
+        async for _ in session.agenerate(messages, max_tokens=1, stream=True):
+            pass
+
+    async def main(session: smolrun.Session) -> smolrun.Completion:
+        stream = session.generate("Once", max_tokens=10**9, ignore_eos=True, stream=True)
+        running = asyncio.ensure_future(asyncio.to_thread(stream.completion))
+        await asyncio.sleep(0.1)
+        for waiting in (session.agenerate(messages, max_tokens=1), streamed(session)):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(waiting, 0.1)
+        stream.cancel()
+        return await running
+
+    with model.session() as session:
+        found = asyncio.run(main(session))  # it waits for all threads
+        assert session.tokens[-9:] == found.ids[-9:]
+
+
+def test_closing_a_batch_ends_what_runs(tales_path: object) -> None:
+    model = smolrun.load(str(tales_path), overflow="slide", threads=2)
+    batch = model.batch(["Once"] * 4, max_tokens=20_000, ignore_eos=True)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(list[smolrun.Completion], batch)
+        time.sleep(0.2)
+        start = time.perf_counter()
+        batch.close()
+        assert time.perf_counter() - start < 1
+        with pytest.raises(smolrun.ClosedError, match="the batch is closed"):
+            running.result()

@@ -24,8 +24,10 @@ const MAX_NAME: usize = 64;
 
 /// Whether `model`, which is no file, is the name of a model, or what a person may have thought to be one.
 pub(super) fn is_name(model: &Path) -> bool {
-    !matches!(registry::known(model), Ok(None))
-        || registry::absent(model).is_some_and(|error| matches!(error, smolconv::Error::File { .. }))
+    // The registry says more of a name than the system does.
+    let is_meant =
+        |error| matches!(error, smolconv::Error::Io { source, .. } if source.raw_os_error().is_none());
+    !matches!(registry::known(model), Ok(None)) || registry::absent(model).is_some_and(is_meant)
 }
 
 /// The blob of the model that `source` names, as `mix`.

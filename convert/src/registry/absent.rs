@@ -18,10 +18,11 @@ pub fn absent(path: &Path) -> Option<Error> {
         1 if are_names && !is_file_name(&text) => Some(unknown_name(&text)),
         _ => None,
     };
-    Some(match meant {
-        Some(meant) => Error::file(path, format!("{error}; {meant}")),
-        None => Error::io(path)(error),
-    })
+    let told = match meant {
+        Some(meant) => io::Error::new(error.kind(), format!("{error}; {meant}")),
+        None => error,
+    };
+    Some(Error::io(path)(told))
 }
 
 fn is_file_name(name: &str) -> bool {

@@ -1,7 +1,9 @@
 //! What a generation can be told.
 
-use super::sampler::Sampling;
+use super::sampler::{SamplerChain, Sampling};
 use crate::cancel::CancelToken;
+use crate::error::{Error, Result};
+use crate::model::Model;
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -55,5 +57,15 @@ impl GenerateOptions {
     /// These options with a handle that ends the generation.
     pub fn cancel(self, cancel: &CancelToken) -> GenerateOptions {
         GenerateOptions { cancel: cancel.clone(), ..self }
+    }
+
+    /// An error where they make no sense for `model`. Every generation begins with this; it is for hosts that change
+    /// something of their own before.
+    pub fn check(&self, model: &Model) -> Result<()> {
+        if self.stop.iter().any(String::is_empty) {
+            let (expected, found) = ("texts that are not empty".into(), "an empty one".into());
+            return Err(Error::Argument { name: "stop", expected, found });
+        }
+        SamplerChain::check(&self.sampling, model.config().vocab_size)
     }
 }

@@ -173,6 +173,11 @@ impl Session {
         self.position()
     }
 
+    /// An error if `tokens` cannot be appended, as [`Session::feed`] would give.
+    pub fn check(&self, tokens: &[u32]) -> Result<()> {
+        self.sequence.check(self.engine.model().config(), tokens)
+    }
+
     /// Appends `tokens` and returns the logits after the last one, `[vocab_size]`.
     ///
     /// After an error in the middle of a long prompt, [`Session::position`] says how many tokens were taken.
@@ -227,11 +232,6 @@ impl Session {
     /// The threads it computes with, for what is done with its logits.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         self.engine.pool()
-    }
-
-    /// An error if `tokens` cannot be appended.
-    pub(super) fn check(&self, tokens: &[u32]) -> Result<()> {
-        self.sequence.check(self.engine.model().config(), tokens)
     }
 }
 

@@ -7,7 +7,7 @@ use super::stop::StopStrings;
 use super::stream::TextStream;
 use super::token::{FinishReason, Token};
 use crate::cancel::CancelToken;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 
@@ -43,18 +43,9 @@ pub(super) struct Chosen {
 }
 
 impl TokenStream {
-    /// An error where `options` make no sense for `model`.
-    pub(super) fn check(model: &Model, options: &GenerateOptions) -> Result<()> {
-        if options.stop.iter().any(String::is_empty) {
-            let (expected, found) = ("texts that are not empty".into(), "an empty one".into());
-            return Err(Error::Argument { name: "stop", expected, found });
-        }
-        SamplerChain::check(&options.sampling, model.config().vocab_size)
-    }
-
     /// A stream that has seen no token of its sequence yet: see [`TokenStream::accept`].
     pub(super) fn new(model: &Model, options: GenerateOptions) -> Result<TokenStream> {
-        TokenStream::check(model, &options)?;
+        options.check(model)?;
         Ok(TokenStream {
             model: model.clone(),
             tokenizer: model.tokenizer(),

@@ -28,8 +28,6 @@ use crate::sequence::{KvDtype, Overflow, Owner, Sequence};
 const LOGITS_ROWS: usize = 24;
 // Logits are never rounded: an engine that may round has one sequence a pass.
 const _: () = assert!(LOGITS_ROWS < FEWEST_ROWS);
-/// Most threads an engine may have.
-const MAX_THREADS: usize = 1024;
 
 /// How an engine computes: the fields are those of [`SessionOptions`](crate::SessionOptions).
 #[derive(Clone, Debug, Default)]
@@ -102,12 +100,14 @@ impl PassLogits<'_> {
 impl Engine {
     /// Most rows in one pass over the weights: enough to be bound by arithmetic, few enough to stay in the caches.
     pub const MAX_ROWS: usize = 256;
+    /// Most threads an engine may have.
+    pub const MAX_THREADS: usize = 1024;
 
     /// Starts the threads.
     pub fn new(model: &Model, options: EngineOptions) -> Result<Engine> {
         let threads = options.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-        if !(1..=MAX_THREADS).contains(&threads) {
-            let (expected, found) = (format!("1 to {MAX_THREADS}"), threads.to_string());
+        if !(1..=Self::MAX_THREADS).contains(&threads) {
+            let (expected, found) = (format!("1 to {}", Self::MAX_THREADS), threads.to_string());
             return Err(Error::Argument { name: "threads", expected, found });
         }
         let kernels = options.kernels.map_or_else(Kernels::from_env, Ok)?;

@@ -119,7 +119,9 @@ def error(code: str, message: str) -> Error:
     return made
 
 
-def file_error(errno: int | None, message: str, path: os.PathLike[str]) -> FileError:
-    """The exception for what the operating system said of a file."""
-    made = FileMissingError if errno == _errno.ENOENT else FileError
-    return made(errno, message if errno is None else os.strerror(errno), os.fspath(path))
+def file_error(errno: int | None, message: str, path: os.PathLike[str], is_missing: bool = False) -> FileError:
+    """The exception for what was said of a file: by the operating system, where there is its number."""
+    said = message if errno is None else os.strerror(errno)
+    if is_missing or errno == _errno.ENOENT:
+        return FileMissingError(_errno.ENOENT, said, os.fspath(path))
+    return FileError(errno, said, os.fspath(path))

@@ -88,7 +88,7 @@ class ChatSmolrun(BaseChatModel):
 
     def _asked(self, stop: list[str] | None, more: Mapping[str, Any]) -> dict[str, Any]:
         asked = {name: getattr(self, name) for name in ("max_tokens", "temperature", "top_p", "top_k", "seed")}
-        return {**asked, "stop": stop, **self.options, **more}
+        return {**asked, **self.options, **({} if stop is None else {"stop": stop}), **more}
 
 
 def _said(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ impl Scheduler {
     /// Takes a request in, which the next [`Scheduler::step`] may begin with. An error if it can never run: its prompt
     /// or options make no sense, or it is too large for the model's context or for [`SchedulerOptions::kv_bytes`].
     pub fn submit(&mut self, request: Request) -> Result<RequestId> {
-        TokenStream::check(self.engine.model(), &request.options)?;
+        request.options.check(self.engine.model())?;
         let (sequence, config) = (self.new_sequence()?, self.engine.model().config());
         sequence.check(config, &request.prompt)?;
         // Of all tokens but the last, which is not fed.
