@@ -7,7 +7,7 @@ use crate::format::Config;
 
 /// How the next token is chosen.
 ///
-/// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::order`]. Those
+/// Each field's neutral value switches its step off. The steps are applied in the order of [`Sampling::sampler_order`]. Those
 /// that share a name with Hugging Face's logits processors do what these do.
 ///
 /// ```
