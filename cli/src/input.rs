@@ -34,7 +34,7 @@ impl PromptArgs {
 
     /// The prompt: the argument or the file, and after it what standard input holds, if that is no terminal.
     ///
-    /// The line end that a file and a pipe end with is no part of it.
+    /// The line end at the end of a file or a pipe is not part of it.
     pub(crate) fn read(&self) -> Result<Option<String>> {
         let given = match (&self.text[..], &self.prompt_file) {
             ([dash], _) if dash == "-" => return Ok(Some(without_line_end(read_standard_input()?))),

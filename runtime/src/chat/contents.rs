@@ -31,9 +31,10 @@ pub(super) fn readable<'a>(
     Ok(readable)
 }
 
-/// The message with a content.
+/// The message, with an empty content if it has none.
 fn filled(message: &Message) -> Message {
-    if message.lacks_content() { message.with_content(String::new()) } else { message.clone() }
+    let message = message.clone();
+    if message.lacks_content() { message.with_content(String::new()) } else { message }
 }
 
 /// Whether the template makes the same of a part as of its text.
@@ -48,7 +49,7 @@ fn reads_parts(template: &ChatTemplate, options: &ChatOptions) -> bool {
 fn joined(message: &Message) -> Result<Message> {
     let Some(parts) = message.parts()? else { return Ok(message.clone()) };
     let texts: Vec<&str> = parts.iter().map(text_of).collect::<Result<_>>()?;
-    Ok(message.with_content(texts.join("\n")))
+    Ok(message.clone().with_content(texts.join("\n")))
 }
 
 fn text_of(part: &Value) -> Result<&str> {

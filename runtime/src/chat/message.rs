@@ -164,14 +164,10 @@ impl Message {
     }
 
     /// This message with another content, also an empty one.
-    pub(super) fn with_content(&self, content: String) -> Message {
-        let is_other = |(name, _): &&(String, Json)| name != "content";
-        let fields = self.fields.iter().filter(is_other).cloned().collect();
-        let message = Message { role: self.role.clone(), content, fields };
-        match message.lacks_content() {
-            true => message.field("content", Json::text("")),
-            false => message,
-        }
+    pub(super) fn with_content(mut self, content: String) -> Message {
+        self.fields.retain(|(name, _)| name != "content");
+        self.content = content;
+        if self.lacks_content() { self.field("content", Json::text("")) } else { self }
     }
 
     /// What its JSON has.
