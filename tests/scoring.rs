@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use smol_tests::common::{REAL, Running, TALES, blob, data, program};
-use smolrun::{Error, Model, Session, SessionOptions, SpecialTokens};
+use smolrun::{CancelToken, Error, Model, Session, SessionOptions, SpecialTokens};
 
 /// Logits differ from PyTorch's by up to 2e-3, see `reference.rs`; log-probabilities of a few tokens by less.
 const TOLERANCE: f64 = 2e-3;
@@ -126,6 +128,22 @@ fn what_has_no_token_is_an_error_and_not_certain() {
     let (code, stdout, stderr) = score(&[blob(TALES).to_str().unwrap()], &format!("{line}\n"));
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains("line 1: continuations: expected at least one token in each"), "{stderr}");
+}
+
+/// Where nothing takes a pass, and where nothing but texts is gone through.
+#[test]
+fn a_cancelled_score_ends_before_the_next_continuation() {
+    const LOOKS: usize = 7;
+    let model = Model::open(blob(TALES)).unwrap();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&looks);
+    let cancel = CancelToken::asking(move || count.fetch_add(1, Ordering::Relaxed) >= LOOKS);
+    let mut session = Session::new(&model, SessionOptions::default().cancel(&cancel)).unwrap();
+    assert!(matches!(session.score(&[1, 2], &[&[3][..]; 100]), Err(Error::Cancelled)));
+    assert_eq!((session.tokens(), looks.swap(0, Ordering::Relaxed)), (&[1, 2][..], LOOKS + 1));
+    assert!(matches!(session.score_texts("Once upon", &[" a time"; 100]), Err(Error::Cancelled)));
+    assert_eq!(looks.swap(0, Ordering::Relaxed), LOOKS + 1);
+    assert_eq!(session.score(&[1, 2], &[&[3]]).unwrap().len(), 1);
 }
 
 #[test]

@@ -126,19 +126,20 @@ fn watch(interrupt: Interrupt) -> io::Result<()> {
     on_signals(move |signal| interrupt.obey(signal as u8))
 }
 
-/// Calls `work` with each signal, in a thread of its own.
+/// Calls `work` with each signal, in a thread of its own. A file that grows beyond a limit (`ulimit -f`) is an error of
+/// whoever writes it, not a signal's end.
 #[cfg(unix)]
 fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
     use signal_hook::iterator::Signals;
 
     // Whoever starts a program with a signal ignored, as `nohup` does, wants it to go on.
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
+    let signals = [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(signals)?;
     let (begins, has_begun) = mpsc::channel::<()>();
     let work = move || {
         drop(begins);
-        signals.forever().for_each(work);
+        signals.forever().filter(|&signal| signal != SIGXFSZ).for_each(work);
     };
     std::thread::Builder::new().name("signals".into()).spawn(work)?;
     let _ = has_begun.recv(); // what is asked for next must not be the memory that it begins with

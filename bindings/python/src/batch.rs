@@ -9,7 +9,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyMapping};
+use pyo3::types::{PyDict, PyIterator};
 use smolrun::engine::{Engine, EngineOptions};
 use smolrun::scheduler::{Event, Request, RequestId, Scheduler, SchedulerOptions};
 use smolrun::tokenizer::Tokenizer;
@@ -18,7 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::held::Held;
 use crate::model::Shared;
 use crate::options::Options;
-use crate::prompt::{Prompt, at_least_one, dict_of};
+use crate::prompt::{Prompt, at_least_one, dict_of, is_mapping};
 use crate::results::{Completion, Draft, Piece};
 
 /// Requests that wait for those that run: as many as may end in one pass, so that their places are never empty.
@@ -130,7 +130,7 @@ impl Batch {
 
 /// The prompt of a request, and its own options.
 fn parts<'py>(request: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Option<Bound<'py, PyDict>>)> {
-    if !request.is_instance_of::<PyMapping>() {
+    if !is_mapping(request)? {
         return Ok((request.clone(), None));
     }
     let own = dict_of(request)?;

@@ -1,5 +1,6 @@
 //! A model: an opened blob, and what can be asked of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::{PyArray1, PyArray2};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use smolrun::chat::ChatOptions;
 use smolrun::embedding::Pooling;
 use smolrun::eval::PerplexityOptions;
@@ -19,8 +20,8 @@ use crate::failure::{Failure, Result, unless_raised, wrong_type};
 use crate::held::{Held, caught};
 use crate::live::Live;
 use crate::load::Source;
-use crate::options::{self, change};
-use crate::prompt::{Encoding, Prompt, at_least_one, json_of, token_ids};
+use crate::options::{self, change, not_one_of};
+use crate::prompt::{Encoding, Prompt, at_least_one, is_mapping, json_of, token_ids};
 use crate::results::{Perplexity, Score};
 use crate::session::{Request, Session};
 use crate::signals;
@@ -249,7 +250,7 @@ impl Model {
         #[pyo3(from_py_with = options::prefix_memory)] prefix_memory: usize,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Batch> {
-        if requests.is_instance_of::<PyString>() || requests.is_instance_of::<PyMapping>() {
+        if requests.is_instance_of::<PyString>() || is_mapping(requests)? {
             return Err(wrong_type("requests", "an iterable of prompts, or of dicts", requests));
         }
         let how = crate::batch::How { ordered, return_exceptions, sequences, kv_memory, prefix_memory };
@@ -276,6 +277,14 @@ impl Model {
     fn detokenize(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, skip_special: bool) -> PyResult<String> {
         let (tokenizer, ids) = (self.shared()?.model.tokenizer(), token_ids(ids)?);
         Ok(py.detach(|| tokenizer.decode(&ids, skip_special)).map_err(Failure::from)?)
+    }
+
+    /// The bytes that a token stands for: any part of a text in UTF-8.
+    fn token_bytes<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let wrong = || not_one_of("id", "a token id", "an int", id);
+        let (tokenizer, id) =
+            (self.shared()?.model.tokenizer(), id.extract().map_err(unless_raised(py, wrong))?);
+        Ok(PyBytes::new(py, tokenizer.token_bytes(id).map_err(Failure::from)?))
     }
 
     /// The text that the chat template makes of messages.
@@ -442,6 +451,14 @@ impl Model {
     fn sha256(&self) -> PyResult<String> {
         let hash = self.shared()?.model.layout().header.directory_sha256;
         Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The text of every control token by its id.
+    #[getter]
+    fn special_tokens(&self) -> PyResult<BTreeMap<u32, String>> {
+        let tokenizer = self.shared()?.model.tokenizer();
+        let tokens = tokenizer.special_tokens().map_err(Failure::from)?;
+        Ok(tokens.into_iter().map(|(id, text)| (id, text.to_owned())).collect())
     }
 
     /// How many token ids there are.

@@ -1,5 +1,6 @@
 //! What a model is to continue: a text, token ids, or the messages of a conversation.
 
+use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PyMemoryView, PySet, PyString,
@@ -33,13 +34,13 @@ impl Prompt {
         if let Ok(text) = prompt.cast::<PyString>() {
             return Ok(Prompt::Text(text.to_str()?.to_owned()));
         }
-        if is_mistaken(prompt) {
+        if is_mapping(prompt)? || is_mistaken(prompt) {
             return Err(wrong());
         }
         let items = prompt.try_iter().map_err(unless_raised(prompt.py(), wrong))?;
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
         match items.first() {
-            Some(first) if first.is_instance_of::<PyMapping>() => {
+            Some(first) if is_mapping(first)? => {
                 let json = json_of(&items.into_pyobject(prompt.py())?)?;
                 let messages =
                     Message::list_from_json(&json).map_err(|error| PyErr::from(Failure::from(error)))?;
@@ -79,8 +80,7 @@ impl Prompt {
 
 /// Whether it can be gone over, but is not what it would be taken for.
 fn is_mistaken(prompt: &Bound<'_, PyAny>) -> bool {
-    prompt.is_instance_of::<PyMapping>()
-        || prompt.is_instance_of::<PyBytes>()
+    prompt.is_instance_of::<PyBytes>()
         || prompt.is_instance_of::<PyByteArray>()
         || prompt.is_instance_of::<PyMemoryView>()
         || prompt.is_instance_of::<PySet>()
@@ -122,8 +122,16 @@ pub(crate) fn json_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A new dict of what any mapping holds.
 #[pyfunction]
 pub(crate) fn dict_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let mapping = value.cast::<PyMapping>().map_err(|_| wrong_type("JSON", "plain values", value))?;
+    if !is_mapping(value)? {
+        return Err(wrong_type("JSON", "plain values", value));
+    }
     let dict = PyDict::new(value.py());
-    dict.update(mapping)?;
+    dict.call_method1("update", (value,))?;
     Ok(dict)
+}
+
+/// Whether it is a dict or like one. (PyO3's own way of asking swallows what a signal's handler raises meanwhile: Python's
+/// code is asked, where it is no dict.)
+pub(crate) fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.is_instance_of::<PyDict>() || value.is_instance(&PyMapping::type_object(value.py()))?)
 }

@@ -59,6 +59,8 @@ def test_in_a_prompt(model: smolrun.Model) -> None:
         lambda: model.generate(PROMPT),
         lambda: model.logits(PROMPT, all=True),
         lambda: model.score(PROMPT, [[1]]),
+        lambda: model.score([1, 2], [[1]] * 300_000),
+        lambda: model.score("Once upon a time " * 100, [" there"] * 100_000),
         lambda: model.perplexity(PROMPT),
         lambda: model.embed(PROMPT),
         lambda: list(model.batch([PROMPT[:1000]] + [PROMPT[i : i + 900] for i in range(100)])),

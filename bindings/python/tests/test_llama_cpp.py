@@ -1,6 +1,7 @@
 """What programs written for llama-cpp-python see."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,35 @@ def test_texts_are_continued(llm: Llama, chat: smolrun.Model) -> None:
     for echo, before in ((False, ""), (True, "Once upon a time")):
         chunks = llm.create_completion("Once upon a time", temperature=0.0, stream=True, echo=echo)
         assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == before + expected
-    assert llm.detokenize(llm.tokenize(b"Once", add_bos=False)) == b"Once"
     assert llm.tokenize(b"Once")[0] == llm.token_bos() and (llm.n_ctx(), llm.n_vocab()) == (1024, 4096)
+
+
+def test_control_tokens_of_a_prompt_are_parsed(llm: Llama, chat: smolrun.Model) -> None:
+    prompt = f"Once upon{chat.special_tokens[chat.eos_token_ids[0]]}A king"
+    alone, parsed = chat.tokenize(prompt), chat.tokenize(prompt, special=True)
+    assert chat.eos_token_ids[0] in parsed and len(parsed) < len(alone)
+    found = llm(prompt, temperature=0.0, max_tokens=4)
+    assert found["usage"]["prompt_tokens"] == len(chat.tokenize(prompt, prompt=True, special=True))
+    assert found["choices"][0]["text"] == chat.generate(parsed, max_tokens=4).text
+
+
+def test_bytes_of_tokens_may_be_parts_of_characters(llm: Llama) -> None:
+    text = "A €10 note, a 🐎 and naïve words".encode()
+    ids = llm.tokenize(text, add_bos=False)
+    pieces = [llm.detokenize([token]) for token in ids]
+    assert b"".join(pieces) == llm.detokenize(ids, prev_tokens=ids) == text
+    with pytest.raises(UnicodeDecodeError):
+        [piece.decode() for piece in pieces]
+    (eos,) = llm.tokenize(b"<|endoftext|>", add_bos=False, special=True)
+    assert llm.detokenize([*ids, eos]) == text and llm.detokenize([*ids, eos], special=True) == text + b"<|endoftext|>"
+
+
+def test_values_that_change_nothing_are_taken(llm: Llama) -> None:
+    plain = llm.create_chat_completion(MESSAGES, max_tokens=8, seed=3, top_k=0)["choices"]
+    neutral: dict[str, Any] = {"tfs_z": 1.0, "mirostat_mode": 0, "mirostat_tau": 5.0, "response_format": {"type": "text"}}
+    assert llm.create_chat_completion(MESSAGES, max_tokens=8, seed=3, top_k=-1, **neutral)["choices"] == plain
+    with pytest.raises(TypeError, match="does not know the argument 'mirostat_mode'"):
+        llm.create_chat_completion(MESSAGES, mirostat_mode=2)
 
 
 def test_what_would_change_the_answer_is_not_ignored(llm: Llama) -> None:

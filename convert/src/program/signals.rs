@@ -8,15 +8,15 @@ use crate::write::temp_file;
 const SIGNALED: i32 = 128;
 
 /// Ends the program in an orderly way on Ctrl-C and SIGTERM from now on. Where that cannot be arranged they still end it; they
-/// only leave an unfinished file.
+/// only leave an unfinished file. A file that grows beyond a limit (`ulimit -f`) is an error of whoever writes it.
 pub(crate) fn watch() {
     #[cfg(unix)]
     {
-        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
         use signal_hook::iterator::Signals;
 
-        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) {
-            let work = move || signals.forever().for_each(end);
+        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGXFSZ]) {
+            let work = move || signals.forever().filter(|&signal| signal != SIGXFSZ).for_each(end);
             let _ = std::thread::Builder::new().name("signals".into()).spawn(work);
         }
     }

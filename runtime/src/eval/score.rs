@@ -22,7 +22,8 @@ impl Session {
     ///
     /// The sequence becomes `context`. What it has in common with the one before is not computed again, and `context`
     /// is computed once for all continuations. A continuation without tokens is an error: it would be certain, and so
-    /// more likely than any other.
+    /// more likely than any other. The session's [`CancelToken`](crate::CancelToken) ends it with
+    /// [`Error::Cancelled`], between two continuations, too.
     pub fn score(&mut self, context: &[u32], continuations: &[&[u32]]) -> Result<Vec<Score>> {
         if let Some(index) = continuations.iter().position(|tokens| tokens.is_empty()) {
             return Err(no_tokens(format!("none in number {}", index + 1)));
@@ -31,6 +32,7 @@ impl Session {
         let first = finite(self.feed(&context[kept..])?)?.to_vec();
         let mut scores = Vec::with_capacity(continuations.len());
         for continuation in continuations {
+            self.check_cancelled()?;
             let score = self.score_one(&first, continuation);
             self.truncate(context.len());
             scores.push(score?);
@@ -46,7 +48,8 @@ impl Session {
     /// may. [`Score::tokens`] says how many were scored. If the context has no token left, the token that begins a text
     /// takes its place.
     pub fn score_texts(&mut self, context: &str, continuations: &[impl AsRef<str>]) -> Result<Vec<Score>> {
-        let cut = |continuation: &_| self.cut(context, AsRef::as_ref(continuation));
+        let alone = self.encode_within_context(context.trim_end())?;
+        let cut = |continuation: &_| self.cut(&alone, &[context, AsRef::as_ref(continuation)].concat());
         let pairs = continuations.iter().map(cut).collect::<Result<Vec<_>>>()?;
         let mut scores = Vec::with_capacity(pairs.len());
         // Nearly always one group: a context's tokens rarely depend on what follows.
@@ -57,28 +60,30 @@ impl Session {
         Ok(scores)
     }
 
-    /// The tokens of a context and of what follows it.
-    fn cut(&self, context: &str, continuation: &str) -> Result<(Vec<u32>, Vec<u32>)> {
-        let (model, limit) = (self.model(), self.most_tokens());
-        let most = limit.saturating_add(1); // the last one is not fed
-        let encode = |text: &str| {
-            let tokens = model.tokenizer().encode_within(text, SpecialTokens::AsText, most);
-            tokens.map_err(|error| match error {
-                Error::TextTooLong { needed, .. } => Error::TextTooLong { needed, limit },
-                other => other,
-            })
-        };
-        let mut tokens = encode(&[context, continuation].concat())?;
-        let alone = encode(context.trim_end())?;
-        let common = tokens.iter().zip(&alone).take_while(|(a, b)| a == b).count();
+    /// The tokens of a context and of what follows it in `text`, where the context's are `alone` without anything after it.
+    fn cut(&self, alone: &[u32], text: &str) -> Result<(Vec<u32>, Vec<u32>)> {
+        self.check_cancelled()?;
+        let mut tokens = self.encode_within_context(text)?;
+        let common = tokens.iter().zip(alone).take_while(|(a, b)| a == b).count();
         let continuation = tokens.split_off(common);
         if continuation.is_empty() {
             return Err(no_tokens("one without".into()));
         }
         if tokens.is_empty() {
-            tokens.extend(model.config().bos_token_id);
+            tokens.extend(self.model().config().bos_token_id);
         }
         Ok((tokens, continuation))
+    }
+
+    /// The tokens of a text that the sequence has room for, whose last one is not fed.
+    fn encode_within_context(&self, text: &str) -> Result<Vec<u32>> {
+        let limit = self.most_tokens();
+        let tokens =
+            self.model().tokenizer().encode_within(text, SpecialTokens::AsText, limit.saturating_add(1));
+        tokens.map_err(|error| match error {
+            Error::TextTooLong { needed, .. } => Error::TextTooLong { needed, limit },
+            other => other,
+        })
     }
 
     /// Scores `continuation` after the sequence so far, whose last logits are `first`.

@@ -178,6 +178,11 @@ impl Session {
         self.sequence.check(self.engine.model().config(), tokens)
     }
 
+    /// An error once it is to end, see [`SessionOptions::cancel`](SessionOptions#structfield.cancel).
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        self.engine.check_cancelled()
+    }
+
     /// Appends `tokens` and returns the logits after the last one, `[vocab_size]`.
     ///
     /// After an error in the middle of a long prompt, [`Session::position`] says how many tokens were taken.

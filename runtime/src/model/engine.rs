@@ -353,6 +353,11 @@ impl Engine {
         Engine { cancel, ..self }
     }
 
+    /// An error once that handle was used.
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
     /// Appends `tokens`, any number of them, and returns the last one's logits, `[vocab_size]`.
     pub(crate) fn feed(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<&[f32]> {
         self.in_passes(sequence, tokens, |engine, sequence, now| {
@@ -460,9 +465,7 @@ impl Engine {
         sequence.check(self.model.config(), tokens)?;
         let mut start = 0;
         while start < tokens.len() {
-            if self.cancel.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
+            self.check_cancelled()?;
             let end = tokens.len().min(start + Self::MAX_ROWS.min(sequence.room()));
             pass(self, sequence, start..end)?;
             start = end;

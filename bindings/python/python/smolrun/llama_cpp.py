@@ -6,8 +6,10 @@
     answer = llm.create_chat_completion([{"role": "user", "content": "Hello"}], max_tokens=50)
     print(answer["choices"][0]["message"]["content"])
 
-Arguments, defaults and results have llama-cpp-python's names and shapes. An argument that would change the answer and
-is not known here is an error. The random numbers are smolrun's own, so that a seed gives other draws.
+Arguments, defaults and results have llama-cpp-python's names and shapes, and control tokens that a prompt spells are
+parsed, as they are there. (Those in the contents of messages are text: they could end a message.) An argument that would
+change the answer and is not known here is an error. The random numbers are smolrun's own, so that a seed gives other
+draws.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ _RENAMED = {"repeat_penalty": "repetition_penalty"}
 _KNOWN = frozenset(
     [*_DEFAULTS, "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "repeat_penalty"]
 )
+# What changes nothing with this value. Mirostat's own two count only if it is chosen.
+_NEUTRAL = {"tfs_z": 1.0, "mirostat_mode": 0, "response_format": {"type": "text"}, "tool_choice": "auto"}
+_OF_MIROSTAT = frozenset(["mirostat_tau", "mirostat_eta"])
 # What changes the text, and has no counterpart here.
 _UNKNOWN_TO_LOAD = ("lora_path", "lora_base", "draft_model", "chat_handler", "chat_format", "tokenizer", "kv_overrides")
 _FINISH_REASONS = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
@@ -89,7 +94,7 @@ class Llama:
         self, prompt: str | Sequence[int], *, stream: bool = False, echo: bool = False, **options: Any
     ) -> Any:
         """Continue prompt, a str or token ids: a dict as OpenAI's API returns it, or its chunks."""
-        asked = self._options(_DEFAULTS, {"max_tokens": 16} | options)
+        asked = self._options(_DEFAULTS, {"max_tokens": 16} | options) | {"special": True}
         head = self._head("cmpl", "text_completion")
         before = ""
         if echo:
@@ -113,9 +118,17 @@ class Llama:
         bos = self.model.bos_token_id
         return [bos, *ids] if add_bos and bos is not None else ids
 
-    def detokenize(self, tokens: Sequence[int]) -> bytes:
-        """The text of token ids, in UTF-8."""
-        return self.model.detokenize(tokens).encode()
+    def detokenize(
+        self, tokens: Sequence[int], prev_tokens: Sequence[int] | None = None, special: bool = False
+    ) -> bytes:
+        """The bytes of token ids: any part of a text in UTF-8. With special=True, control tokens have theirs, too.
+
+        After the token that begins a text, a first space is left out. prev_tokens changes nothing.
+        """
+        control = {} if special else self.model.special_tokens
+        found = b"".join(self.model.token_bytes(token) for token in tokens if token not in control)
+        begins_text = len(tokens) > 0 and tokens[0] == self.token_bos()
+        return found.removeprefix(b" ") if begins_text else found
 
     def n_ctx(self) -> int:
         """Most tokens of a sequence."""
@@ -138,10 +151,11 @@ class Llama:
         self.model.close()
 
     def _options(self, defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in options.items() if value is not None and name != "model"}
+        given = {name: value for name, value in options.items() if not _changes_nothing(name, value)}
         if unknown := sorted(given.keys() - _KNOWN):
             raise TypeError(f"smolrun.llama_cpp does not know the argument {unknown[0]!r}")
         asked = {"seed": self._seed, **defaults, **given}
+        asked["top_k"] = max(asked["top_k"], 0)  # there, all tokens are 0 or less
         # There, no limit is None, 0 or less.
         if asked.get("max_tokens") is None or asked["max_tokens"] <= 0:
             asked["max_tokens"] = self.model.context_size
@@ -177,6 +191,11 @@ class Llama:
                 if piece.text:
                     yield chunk(piece.text)
             yield chunk("", _FINISH_REASONS[stream.finish_reason or "cancelled"])
+
+
+def _changes_nothing(name: str, value: Any) -> bool:
+    is_neutral = name in _NEUTRAL and value == _NEUTRAL[name]
+    return value is None or is_neutral or name == "model" or name in _OF_MIROSTAT
 
 
 def _usage(found: smolrun.Completion) -> dict[str, int]:
