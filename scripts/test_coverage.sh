@@ -34,7 +34,8 @@ readonly skipped=(
     past_the_context_a_request_goes_on the_program_slides_when running_streams_have_a_token
     fast_logits_are_near_the_exact quantized_bytes_do_not_depend somebody_who_watches every_character every_kind
     rounded_attention_depends_on_no_split who_looks_on_sees_the_same_bits a_size_that_is_too_small
-    a_loaded_session_shares_its_file
+    a_loaded_session_shares_its_file a_blob_of_a_size_fits a_report_has_a_point a_size_is_in_the_metadata
+    a_tuned_blob_has_as_many_bytes
 )
 
 need_component llvm-tools
