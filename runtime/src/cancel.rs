@@ -19,8 +19,9 @@ type Ask = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl CancelToken {
     /// A handle that also asks `is_cancelled` whenever somebody looks at it: for hosts that must be asked, such as one
-    /// whose signals are handled by the thread that computes. It is called between passes, and between texts that
-    /// are encoded, on the thread that runs them; of a [`Scheduler`](crate::scheduler::Scheduler)'s requests on any of its engine's threads.
+    /// whose signals are handled by the thread that computes. It is called between passes, and between
+    /// continuations that are scored, on the thread that runs them; of a [`Scheduler`](crate::scheduler::Scheduler)'s
+    /// requests on any of its engine's threads.
     pub fn asking(is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> CancelToken {
         let (ask, is_cancelled): (Ask, _) = (Box::new(is_cancelled), AtomicBool::new(false));
         CancelToken(Arc::new(State { is_cancelled, ask: Some(ask) }))

@@ -130,8 +130,8 @@ pub(crate) fn dict_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// Whether it is a dict or like one. (PyO3's own way of asking swallows what a signal's handler raises meanwhile: Python's
-/// code is asked, where it is no dict.)
+/// Whether it is a dict or like one. Where it is no dict, Python's code is asked, and a signal may come meanwhile: PyO3's own
+/// cast would swallow what its handler raises.
 pub(crate) fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(value.is_instance_of::<PyDict>() || value.is_instance(&PyMapping::type_object(value.py()))?)
 }
