@@ -7,7 +7,7 @@
 use std::io;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(unix)]
 use smolconv::write::temp_file;
@@ -130,6 +130,8 @@ fn watch(interrupt: Interrupt) -> io::Result<()> {
 /// whoever writes it, not a signal's end.
 #[cfg(unix)]
 fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+    use std::sync::mpsc;
+
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
     use signal_hook::iterator::Signals;
 
