@@ -14,8 +14,8 @@ readonly not_library='(^|/)(tests|benches|examples|cli)/|runtime/src/bench\.rs|c
 readonly profiles=${CARGO_TARGET_DIR:-$PWD/target}/coverage
 
 # Counting slows kernels down many times. So the real model is left to scripts/test.sh (its tests are those that are
-# ignored), as is what runs a whole model over thousands of tokens, measures what it loses at several sizes, or runs a
-# program thousands of times, and what builds one.
+# ignored), as is what runs a whole model over thousands of tokens, measures what it loses at several sizes, tunes it, or
+# runs a program thousands of times, and what builds one.
 # A program with too little memory, or on a full disk, can't write its counts, and says so.
 readonly skipped=(
     the_programs_say_so_in_one_line a_program_with_the_blob_inside no_mutation_of_a_gguf_file_does_harm

@@ -136,8 +136,10 @@ fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     use signal_hook::iterator::Signals;
 
     // Whoever starts a program with a signal ignored, as `nohup` does, wants it to go on.
-    let signals = [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|&signal| !is_ignored(signal));
-    let mut signals = Signals::new(signals)?;
+    let ignored = ignored_signals();
+    let heard =
+        [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(heard)?;
     let (begins, has_begun) = mpsc::channel::<()>();
     let work = move || {
         drop(begins);
@@ -148,13 +150,12 @@ fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the process was started with `signal` ignored, where the system tells (Linux).
+/// The signals that the process was started to ignore, where the system tells (Linux): signal 1 is the lowest bit.
 #[cfg(unix)]
-fn is_ignored(signal: i32) -> bool {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(unix)]

@@ -97,9 +97,17 @@ def test_texts_and_ids_are_the_same(tales: smolrun.Model) -> None:
     special = tales.tokenize("<|endoftext|>", special=True)
     assert special == tales.eos_token_ids == [0] and len(tales.tokenize("<|endoftext|>")) > 1
     assert tales.detokenize(special, skip_special=True) == ""
+    assert tales.special_tokens[0] == "<|endoftext|>" and tales.token_bytes(0) == b"<|endoftext|>"
     with pytest.raises(smolrun.ArgumentError) as raised:
         tales.detokenize([5000])
     assert raised.value.code == "argument.token_id"
+    with pytest.raises(smolrun.ArgumentError) as raised:
+        tales.token_bytes(5000)
+    assert raised.value.code == "argument.token_id"
+    with pytest.raises(smolrun.ArgumentError, match="^id: expected a token id, found -1"):
+        tales.token_bytes(-1)
+    with pytest.raises(TypeError, match="^id: expected an int, found str"):
+        tales.token_bytes("x")  # type: ignore[arg-type]
 
 
 def test_without_numpy_only_arrays_fail(tales_path: Path) -> None:

@@ -353,7 +353,7 @@ impl Engine {
         Engine { cancel, ..self }
     }
 
-    /// An error once that handle was used.
+    /// An error once the handle was used that ends what takes several passes.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }

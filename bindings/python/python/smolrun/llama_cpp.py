@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -125,8 +126,8 @@ class Llama:
 
         After the token that begins a text, a first space is left out. prev_tokens changes nothing.
         """
-        control = {} if special else self.model.special_tokens
-        found = b"".join(self.model.token_bytes(token) for token in tokens if token not in control)
+        left_out = frozenset[int]() if special else self._control
+        found = b"".join(self.model.token_bytes(token) for token in tokens if token not in left_out)
         begins_text = len(tokens) > 0 and tokens[0] == self.token_bos()
         return found.removeprefix(b" ") if begins_text else found
 
@@ -149,6 +150,10 @@ class Llama:
     def close(self) -> None:
         """Let the model go."""
         self.model.close()
+
+    @cached_property
+    def _control(self) -> frozenset[int]:
+        return frozenset(self.model.special_tokens)
 
     def _options(self, defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in options.items() if not _changes_nothing(name, value)}
