@@ -14,38 +14,47 @@ use smol_tests::common::{program, repository};
 /// An operation compiled for a set, and the most instructions its best loop may have for each multiply-add. The least there
 /// can be is one, and loads of what is multiplied; of i16, an addition more.
 struct Kernel {
-    /// What the symbol (v0 mangling) of the set's entry has in it, and that of the operation.
-    symbol: [&'static str; 2],
+    /// The set and the operation as the function's name has them.
+    set: &'static str,
+    operation: &'static str,
     name: &'static str,
     most: f64,
 }
 
 const fn kernel(set: &'static str, operation: &'static str, name: &'static str, most: f64) -> Kernel {
-    Kernel { symbol: [set, operation], name, most }
+    Kernel { set, operation, name, most }
 }
 
-const AVX2: &str = "4Avx2Kb0_E3run8compiled";
-const AVX_VNNI: &str = "4Avx2Kb1_E3run8compiled";
-// Two equal parameters: the second is a reference to the first, whose number depends on what is before it.
-const AVX512: &str = "6Avx512Kb0_KB";
-const AVX512_VNNI: &str = "6Avx512Kb1_KB";
-const AVX512_AMX: &str = "9Avx512Amx3run8compiled";
-const NEON: &str = "4NeonKb0_KB";
-const NEON_DOTPROD: &str = "4NeonKb1_Kb0_E3run8compiled";
-const NEON_I8MM: &str = "4NeonKb1_KB";
+impl Kernel {
+    fn is(&self, function: &str) -> bool {
+        function.contains(self.operation) && function.contains(self.set)
+    }
+}
 
-const F32: &str = "6MatmulfE";
-const BF16: &str = "6MatmulNtNtBc_4half8Bf16PairE";
-const F32_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalffE";
-const F16_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalfNtNtBc_4half3F16E";
-const I8_KEYS: &str = "9ScoreKeysINtNtNtBe_8sequence8kv_cache4HalfaE";
-const F32_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalffE";
-const F16_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalfNtNtBc_4half3F16E";
-const I8_VALUES: &str = "9MixValuesINtNtNtBe_8sequence8kv_cache4HalfaE";
-const QUANTIZED: &str = "15MatmulQuantizedE";
-const TILES: &str = "11MatmulTilesNtNtBc_5tiles14ActivationTileE";
-const SPLIT_TILES: &str = "11MatmulTilesNtNtBc_5tiles9SplitTileE";
-const BYTE_TILES: &str = "11MatmulTilesNtNtBc_5tiles8ByteTileE";
+/// The trait whose only method is an operation compiled for a set.
+const COMPILED: &str = " as smolrun::kernels::simd::Compiled<";
+
+const AVX2: &str = "::Avx2<false>>";
+const AVX_VNNI: &str = "::Avx2<true>>";
+const AVX512: &str = "::Avx512<false, false>>";
+const AVX512_VNNI: &str = "::Avx512<true, true>>";
+const AVX512_AMX: &str = "::Avx512Amx>";
+const NEON: &str = "::Neon<false, false>>";
+const NEON_DOTPROD: &str = "::Neon<true, false>>";
+const NEON_I8MM: &str = "::Neon<true, true>>";
+
+const F32: &str = "::Matmul<f32>";
+const BF16: &str = "::Matmul<smolrun::kernels::half::Bf16Pair>";
+const F32_KEYS: &str = "::ScoreKeys<smolrun::sequence::kv_cache::Half<f32>>";
+const F16_KEYS: &str = "::ScoreKeys<smolrun::sequence::kv_cache::Half<smolrun::kernels::half::F16>>";
+const I8_KEYS: &str = "::ScoreKeys<smolrun::sequence::kv_cache::Half<i8>>";
+const F32_VALUES: &str = "::MixValues<smolrun::sequence::kv_cache::Half<f32>>";
+const F16_VALUES: &str = "::MixValues<smolrun::sequence::kv_cache::Half<smolrun::kernels::half::F16>>";
+const I8_VALUES: &str = "::MixValues<smolrun::sequence::kv_cache::Half<i8>>";
+const QUANTIZED: &str = "::MatmulQuantized ";
+const TILES: &str = "::MatmulTiles<smolrun::kernels::tiles::ActivationTile>";
+const SPLIT_TILES: &str = "::MatmulTiles<smolrun::kernels::tiles::SplitTile>";
+const BYTE_TILES: &str = "::MatmulTiles<smolrun::kernels::tiles::ByteTile>";
 
 /// How an instruction set's assembly reads.
 struct Processor {
@@ -202,17 +211,8 @@ fn check(processor: &Processor, program: &Path) {
     let functions = functions(&assembly);
     let mut faults = String::new();
     for kernel in processor.kernels {
-        let found: Vec<_> = functions
-            .iter()
-            .filter(|(symbol, _)| kernel.symbol.iter().all(|part| symbol.contains(part)))
-            .collect();
-        assert!(
-            !found.is_empty(),
-            "{}: no function {:?} in {}",
-            kernel.name,
-            kernel.symbol,
-            program.display()
-        );
+        let found: Vec<_> = functions.iter().filter(|(function, _)| kernel.is(function)).collect();
+        assert!(!found.is_empty(), "{}: not in {}", kernel.name, program.display());
         let loops: Vec<Loop> = found.iter().flat_map(|(_, lines)| loops(processor, kernel, lines)).collect();
         let best = loops
             .iter()
@@ -232,19 +232,19 @@ fn check(processor: &Processor, program: &Path) {
             writeln!(faults, "{}: sums move to the stack at every step: {l:?}", kernel.name).unwrap();
         }
     }
-    for (symbol, lines) in functions.iter().filter(|(symbol, _)| symbol.contains("3run8compiled")) {
+    for (function, lines) in &functions {
         for (names, most) in
             [(processor.lane_by_lane, MOST_LANE_BY_LANE), (processor.scatters, MOST_SCATTERED)]
         {
             let found = lines.iter().filter(|line| names.iter().any(|name| line.text.starts_with(name)));
             let count = found.count();
             if count > most {
-                writeln!(faults, "{symbol}: takes lanes one by one, {names:?} {count} times").unwrap();
+                writeln!(faults, "{function}: takes lanes one by one, {names:?} {count} times").unwrap();
             }
         }
-        for callee in lines.iter().filter_map(Instruction::call).filter(|callee| callee.contains("7kernels"))
-        {
-            writeln!(faults, "{symbol}: calls what is compiled without the set: {callee}").unwrap();
+        let calls = lines.iter().filter_map(Instruction::call);
+        for callee in calls.filter(|callee| callee.contains("smolrun::kernels::")) {
+            writeln!(faults, "{function}: calls what is compiled without the set: {callee}").unwrap();
         }
     }
     assert!(faults.is_empty(), "{}\n{faults}", program.display());
@@ -267,7 +267,7 @@ fn arm_example() -> PathBuf {
 /// A program's machine code as text.
 fn assembly(objdump: &str, program: &Path) -> String {
     let output = Command::new(objdump)
-        .args(["--disassemble", "--no-show-raw-insn"])
+        .args(["--disassemble", "--no-show-raw-insn", "--demangle=rust"])
         .arg(program)
         .output()
         .unwrap_or_else(|error| panic!("{objdump}, of GNU's binutils: {error}"));
@@ -299,7 +299,7 @@ impl Instruction<'_> {
     }
 }
 
-/// The instructions of each function of Rust's.
+/// The instructions of each operation compiled for a set.
 fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
     let mut functions = BTreeMap::<_, Vec<_>>::new();
     let mut name = "";
@@ -308,7 +308,7 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
             name = symbol;
         } else if let Some((address, text)) = line.split_once(":\t")
             && let Ok(address) = u64::from_str_radix(address.trim(), 16)
-            && name.starts_with("_R")
+            && name.contains(COMPILED)
         {
             let text = text.trim();
             let text = text.strip_prefix("{vex} ").unwrap_or(text); // so objdump names the older one of two encodings
@@ -322,7 +322,7 @@ fn functions(assembly: &str) -> BTreeMap<&str, Vec<Instruction<'_>>> {
 fn loops(processor: &Processor, kernel: &Kernel, function: &[Instruction]) -> Vec<Loop> {
     let is_float = |line: &str| line.starts_with(processor.floats);
     let is_integer = |line: &str| processor.integers.iter().any(|name| line.starts_with(name));
-    let is_quantized = kernel.symbol[1] == QUANTIZED;
+    let is_quantized = kernel.operation == QUANTIZED;
     let place = |address| function.binary_search_by_key(&address, |instruction| instruction.address).ok();
     let back: Vec<(usize, usize)> = (0..function.len())
         .filter_map(|end| Some((place(function[end].jump()?)?, end)))

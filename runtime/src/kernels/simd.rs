@@ -309,21 +309,29 @@ macro_rules! unrolled {
     }};
 }
 
+/// An operation as it is compiled for a set: a method of the operation's, by which rustc takes it for a part of the operation's
+/// module. As a function of the set's, all operations of a set would be compiled one after the other.
+pub(crate) trait Compiled<S> {
+    /// # Safety
+    /// This processor has the features of `set`.
+    unsafe fn compiled(self, set: S);
+}
+
 /// The entry of one instruction set: a method of its proof value that runs an operation, compiled for the set's target
 /// features. The only one, and the only `unsafe` call.
 macro_rules! entry {
     ($set:ty, $features:literal) => {
+        impl<O: $crate::kernels::simd::RunOn<$set>> $crate::kernels::simd::Compiled<$set> for O {
+            #[target_feature(enable = $features)]
+            unsafe fn compiled(self, set: $set) {
+                self.run_on(set);
+            }
+        }
+
         impl $set {
             pub(in $crate::kernels) fn run<O: $crate::kernels::simd::RunOn<$set>>(self, op: O) {
-                #[target_feature(enable = $features)]
-                fn compiled<O: $crate::kernels::simd::RunOn<$set>>(set: $set, op: O) {
-                    op.run_on(set);
-                }
-                #[allow(unused_unsafe)] // safe where the whole module is compiled for them, as in WebAssembly
                 // SAFETY: `self` exists only if its `detect` found these features on this processor.
-                unsafe {
-                    compiled(self, op)
-                }
+                unsafe { $crate::kernels::simd::Compiled::compiled(op, self) }
             }
         }
     };
