@@ -108,8 +108,9 @@ pub(crate) trait Simd: Copy {
     /// 16 f32 in registers.
     type Lanes: Copy;
 
-    /// Rows and panels whose sums many rows keep in registers.
-    const REGISTER_TILE: RegisterTile;
+    /// Rows whose sums the registers hold beside weights: 12 of two panels, 6 of one or 2 of one. (A number and no `enum`: of a
+    /// `match const { ... }` over numbers, rustc compiles what this set takes alone.)
+    const REGISTER_ROWS: usize;
     /// Whether many rows find weights of 16 bits widened in memory: where the units that widen are those that multiply.
     const WIDENS: bool;
     /// Most panels that one row reads side by side: several streams keep the memory busy.
@@ -271,38 +272,25 @@ pub(crate) trait Integers: Bytes {
     fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
 }
 
-/// As many sums as the registers of a set hold beside a panel's weights.
-#[allow(dead_code)] // each processor's sets use some
-pub(crate) enum RegisterTile {
-    /// 32 registers of 16 lanes.
-    Rows12Panels2,
-    /// 16 registers of 8 lanes, or 32 of 4.
-    Rows6,
-    /// 16 registers of 4 lanes.
-    Rows2,
-}
-
-/// Writes a loop of at most so many steps out, so that every index is a constant in the code that the compiler is given. Arrays
-/// of sums then are registers. LLVM writes loops out, too, but after it has decided which arrays stay in memory.
+/// Writes a loop out whose number of steps is a constant, at most so many, so that every index is a constant in the code that the
+/// compiler is given. Arrays of sums then are registers. LLVM writes loops out, too, but after it has decided which arrays stay
+/// in memory. (Steps past the last are no code at all.)
 macro_rules! unrolled {
     ($i:ident < 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 2, $step, 0 1) };
     ($i:ident < 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 4, $step, 0 1 2 3) };
-    ($i:ident < $count:ident of 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1) };
-    ($i:ident < $count:ident of 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3) };
-    ($i:ident < $count:ident of 8 => $step:block) => {
+    ($i:ident < $count:tt of 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1) };
+    ($i:ident < $count:tt of 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3) };
+    ($i:ident < $count:tt of 8 => $step:block) => {
         $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7)
     };
-    ($i:ident < $count:ident of 12 => $step:block) => {
-        $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11)
-    };
-    ($i:ident < $count:ident of 16 => $step:block) => {
+    ($i:ident < $count:tt of 16 => $step:block) => {
         $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     };
-    ($i:ident < $count:ident of 24 => $step:block) => {
+    ($i:ident < $count:tt of 24 => $step:block) => {
         $crate::kernels::simd::unrolled!(@ $i, $count, $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23)
     };
-    (@ $i:ident, $count:expr, $step:block, $($index:literal)*) => {{
-        $(if $index < $count {
+    (@ $i:ident, $count:tt, $step:block, $($index:literal)*) => {{
+        $(if const { $index < $count } {
             let $i: usize = $index;
             $step
         })*

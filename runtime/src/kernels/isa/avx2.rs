@@ -6,7 +6,7 @@ use super::vendor::is_amd;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
-use crate::kernels::simd::{Bytes, FEWEST_TILES, Integers, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, FEWEST_TILES, Integers, Simd, entry};
 
 /// The proof that this processor has AVX2, FMA and F16C; and AVX-VNNI, if `VNNI`: products of four bytes, which multiply two
 /// parts of 12-bit activations as they are, where i16 have to be made of the bytes first.
@@ -53,7 +53,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type Lanes = [__m256; 2];
 
     /// 12 sums, two registers of weights and one of input are 15 of the 16 registers.
-    const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
+    const REGISTER_ROWS: usize = 6;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;

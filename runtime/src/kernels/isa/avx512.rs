@@ -6,7 +6,7 @@ use super::vendor::{is_amd, is_zen5};
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBits, ActivationBlock, Encoding, GROUPS, Group};
-use crate::kernels::simd::{Bytes, FEWEST_TILES, Integers, RegisterTile, Simd, entry, unrolled};
+use crate::kernels::simd::{Bytes, FEWEST_TILES, Integers, Simd, entry, unrolled};
 
 /// The proof that this processor has AVX-512 F, BW, DQ and VL, and what comes before them; and VNNI, if `VNNI`. If `BYTES`, it
 /// multiplies codes as bytes, four at a time, with two parts of 12-bit activations. Else i16 are made of the bytes first.
@@ -156,7 +156,7 @@ impl<const VNNI: bool, const BYTES: bool> Simd for Avx512<VNNI, BYTES> {
 
     /// 24 sums, two registers of weights and one of input: enough chains to hide the latency of the two multipliers, and
     /// only 14 loads for 24 multiplications.
-    const REGISTER_TILE: RegisterTile = RegisterTile::Rows12Panels2;
+    const REGISTER_ROWS: usize = 12;
     const WIDENS: bool = false;
     const STREAMS: usize = 4;
     const READ_AHEAD: usize = 2048;

@@ -7,7 +7,7 @@ use std::array;
 use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
-use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry, unrolled};
+use crate::kernels::simd::{Bytes, Integers, Simd, entry, unrolled};
 
 /// The proof that this processor has NEON; and the dot product of bytes, if `DOT`: that multiplies two parts of 12-bit
 /// activations as they are, where i16 have to be made of the bytes first; and the product of two matrices of bytes, if `I8MM`:
@@ -96,7 +96,7 @@ impl<const DOT: bool, const I8MM: bool> Simd for Neon<DOT, I8MM> {
     type Lanes = [float32x4_t; 4];
 
     /// 24 sums, four registers of weights and one of input are 29 of the 32 registers.
-    const REGISTER_TILE: RegisterTile = RegisterTile::Rows6;
+    const REGISTER_ROWS: usize = 6;
     const WIDENS: bool = true;
     const STREAMS: usize = 4;
 
@@ -469,26 +469,25 @@ impl Neon<true, true> {
         x: &[ActivationBlock; R],
         steps: usize,
     ) -> [PairSums; R] {
-        let pairs = R.div_ceil(2);
         let mut sums = [[self.sums_of_none(); 2]; R];
         unrolled!(half < 2 => {
             let count = if half < H { 0 } else { GROUPS / 2 };
             for k in (0..count).take(steps) {
                 let mut rows = [self.two_rows([&x[0]; 2], half, k); R];
-                unrolled!(j < pairs of 4 => {
+                unrolled!(j < (R.div_ceil(2)) of 4 => {
                     rows[j] = self.two_rows([&x[2 * j], &x[(2 * j + 1).min(R - 1)]], half, k);
                 });
                 unrolled!(outputs < 2 => {
                     let values = self.bytes(&values[2 * k + outputs], 0);
                     unrolled!(i < 4 => {
-                        unrolled!(j < pairs of 4 => {
+                        unrolled!(j < (R.div_ceil(2)) of 4 => {
                             sums[j][outputs][i] = self.multiply(sums[j][outputs][i], rows[j], values[i]);
                         });
                     });
                 });
             }
             if half == 0 && H == 0 {
-                unrolled!(j < pairs of 4 => {
+                unrolled!(j < (R.div_ceil(2)) of 4 => {
                     unrolled!(outputs < 2 => {
                         unrolled!(i < 4 => {
                             // SAFETY: see above.

@@ -8,7 +8,7 @@ use crate::kernels::LANES;
 use crate::kernels::half::{Bf16Pair, F16};
 use crate::kernels::multiply_add::four;
 use crate::kernels::quantized::{ActivationBlock, Encoding, GROUPS, Group};
-use crate::kernels::simd::{Bytes, Integers, RegisterTile, Simd, entry};
+use crate::kernels::simd::{Bytes, Integers, Simd, entry};
 
 /// The proof that this module is compiled for SIMD128. Integers are multiplied in parts of `N` registers: engines keep to the
 /// order of the instructions that they are given, and have 15 registers on x86.
@@ -46,7 +46,7 @@ impl<const N: usize> Simd for Simd128<N> {
     type Lanes = [v128; 4];
 
     /// What a processor of 16 registers holds. (An Arm has more, but a module cannot know.)
-    const REGISTER_TILE: RegisterTile = RegisterTile::Rows2;
+    const REGISTER_ROWS: usize = 2;
     const WIDENS: bool = true;
     const STREAMS: usize = 2;
 

@@ -8,7 +8,7 @@ use super::math::scale_lanes;
 use super::matmul::{FloatProduct, multiply_add, parts, rows_of};
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{Cache, Integers, LINE, Op, RegisterTile, Simd, prefetch, unrolled};
+use crate::kernels::simd::{Cache, Integers, LINE, Op, Simd, prefetch, unrolled};
 
 /// A head's keys, or its values, in the KV blocks of a sequence.
 pub(crate) trait HeadBlocks: Copy {
@@ -62,26 +62,32 @@ pub(crate) struct MixValues<'a, B> {
 /// `many_rows` if not.
 macro_rules! by_rows {
     ($self:ident, $simd:ident) => {
-        match (S::REGISTER_TILE, $self.rows) {
-            (RegisterTile::Rows12Panels2, 1) => $self.few_rows::<S, 1, 4>($simd),
-            (RegisterTile::Rows12Panels2, 2) => $self.few_rows::<S, 2, 4>($simd),
-            (RegisterTile::Rows12Panels2, 3) => $self.few_rows::<S, 3, 4>($simd),
-            (RegisterTile::Rows12Panels2, 4) => $self.few_rows::<S, 4, 4>($simd),
-            (RegisterTile::Rows12Panels2, 5) => $self.few_rows::<S, 5, 2>($simd),
-            (RegisterTile::Rows12Panels2, 6) => $self.few_rows::<S, 6, 2>($simd),
-            (RegisterTile::Rows12Panels2, 7) => $self.few_rows::<S, 7, 2>($simd),
-            (RegisterTile::Rows12Panels2, 8) => $self.few_rows::<S, 8, 2>($simd),
-            (RegisterTile::Rows12Panels2, _) => $self.many_rows::<S, 12, 2>($simd),
-            (RegisterTile::Rows6, 1) => $self.few_rows::<S, 1, 4>($simd),
-            (RegisterTile::Rows6, 2) => $self.few_rows::<S, 2, 2>($simd),
-            (RegisterTile::Rows6, 3) => $self.few_rows::<S, 3, 1>($simd),
-            (RegisterTile::Rows6, 4) => $self.few_rows::<S, 4, 1>($simd),
-            (RegisterTile::Rows6, 5) => $self.few_rows::<S, 5, 1>($simd),
-            (RegisterTile::Rows6, 6) => $self.few_rows::<S, 6, 1>($simd),
-            (RegisterTile::Rows6, _) => $self.many_rows::<S, 6, 1>($simd),
-            (RegisterTile::Rows2, 1) => $self.few_rows::<S, 1, 2>($simd),
-            (RegisterTile::Rows2, 2) => $self.few_rows::<S, 2, 1>($simd),
-            (RegisterTile::Rows2, _) => $self.many_rows::<S, 2, 1>($simd),
+        match const { S::REGISTER_ROWS } {
+            12 => match $self.rows {
+                1 => $self.few_rows::<S, 1, 4>($simd),
+                2 => $self.few_rows::<S, 2, 4>($simd),
+                3 => $self.few_rows::<S, 3, 4>($simd),
+                4 => $self.few_rows::<S, 4, 4>($simd),
+                5 => $self.few_rows::<S, 5, 2>($simd),
+                6 => $self.few_rows::<S, 6, 2>($simd),
+                7 => $self.few_rows::<S, 7, 2>($simd),
+                8 => $self.few_rows::<S, 8, 2>($simd),
+                _ => $self.many_rows::<S, 12, 2>($simd),
+            },
+            6 => match $self.rows {
+                1 => $self.few_rows::<S, 1, 4>($simd),
+                2 => $self.few_rows::<S, 2, 2>($simd),
+                3 => $self.few_rows::<S, 3, 1>($simd),
+                4 => $self.few_rows::<S, 4, 1>($simd),
+                5 => $self.few_rows::<S, 5, 1>($simd),
+                6 => $self.few_rows::<S, 6, 1>($simd),
+                _ => $self.many_rows::<S, 6, 1>($simd),
+            },
+            _ => match $self.rows {
+                1 => $self.few_rows::<S, 1, 2>($simd),
+                2 => $self.few_rows::<S, 2, 1>($simd),
+                _ => $self.many_rows::<S, 2, 1>($simd),
+            },
         }
     };
 }
@@ -168,6 +174,10 @@ impl<B: HeadBlocks> MixValues<'_, B> {
     #[inline(always)]
     fn many_rows<S: Simd, const R: usize, const P: usize>(self, simd: S) {
         let MixValues { values, positions, probabilities, rows, first, mixed } = self;
+        // Of no tiles, what follows is a loop over the bounds of slices, which LLVM would vectorize.
+        if rows.div_ceil(R) == 0 {
+            return;
+        }
         let (x, y) = (probabilities.as_chunks().0, mixed.as_chunks_mut().0);
         let (start, stride) = (positions.start, B::POSITIONS);
         let mut parts = BlockParts { all: positions, len: B::POSITIONS };
@@ -194,10 +204,10 @@ trait Tiles {
     #[inline(always)]
     fn all<const R: usize, const P: usize>(&self, first: usize, y: &mut [[f32; LANES]]) {
         let mut done = 0;
-        if P >= 4 {
+        if const { P >= 4 } {
             done += self.some::<R, 4>(first, y);
         }
-        if P >= 2 {
+        if const { P >= 2 } {
             done += self.some::<R, 2>(first + done, &mut y[done * R..]);
         }
         self.some::<R, 1>(first + done, &mut y[done * R..]);

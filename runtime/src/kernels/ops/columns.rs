@@ -1,7 +1,7 @@
 //! A product of which most inputs are zero.
 
 use crate::kernels::LANES;
-use crate::kernels::simd::{Integers, Op, RegisterTile, Simd, unrolled};
+use crate::kernels::simd::{Integers, Op, Simd, unrolled};
 
 /// `y += w x` for one panel, of the `columns` alone, in their order: what [`super::Matmul`] adds where all other weights are
 /// zero.
@@ -24,10 +24,10 @@ impl Op for AddColumns<'_> {
 
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
-        match S::REGISTER_TILE {
-            RegisterTile::Rows12Panels2 => self.rows::<S, 8>(simd),
-            RegisterTile::Rows6 => self.rows::<S, 4>(simd),
-            RegisterTile::Rows2 => self.rows::<S, 2>(simd),
+        match const { S::REGISTER_ROWS } {
+            12 => self.rows::<S, 8>(simd),
+            6 => self.rows::<S, 4>(simd),
+            _ => self.rows::<S, 2>(simd),
         }
     }
 }

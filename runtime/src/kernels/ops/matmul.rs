@@ -3,9 +3,7 @@
 
 use crate::kernels::LANES;
 use crate::kernels::panels::Element;
-use crate::kernels::simd::{
-    Cache, FEWEST_ROWS_TO_ASK, Integers, LINE, Op, RegisterTile, Simd, prefetch, unrolled,
-};
+use crate::kernels::simd::{Cache, FEWEST_ROWS_TO_ASK, Integers, LINE, Op, Simd, prefetch, unrolled};
 
 /// Inputs whose weights are read again and again for all rows: what fits beside some rows in the first-level cache.
 const DEPTH: usize = 192;
@@ -42,18 +40,22 @@ impl<E: Element> Op for Matmul<'_, E> {
         let product =
             FloatProduct { simd, inputs, stride: inputs, to_next: None, x, rows, first_row, accumulate };
         let (w, y) = (w.as_chunks().0, y.as_chunks_mut().0);
-        match (rows, S::REGISTER_TILE) {
-            (1, _) => product.one_row(w, y),
-            // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
-            // multiplies. (Weights of f32 take longer to read than that wait, unless a processor outruns memory. No more rows of them
-            // are compiled: unoptimized code keeps all that is unrolled on the stack, of which a thread has 2 MiB.)
-            (13..=24, RegisterTile::Rows12Panels2) if E::INPUTS == 2 => product.few_rows::<E, 24, 1>(w, y),
-            (13..=16, RegisterTile::Rows12Panels2) if E::INPUTS == 1 && simd.outruns_memory() => {
-                product.few_rows::<E, 16, 1>(w, y)
-            }
-            (_, RegisterTile::Rows12Panels2) => product.rows::<E, 12, 2>(w, y),
-            (_, RegisterTile::Rows6) => product.rows::<E, 6, 1>(w, y),
-            (_, RegisterTile::Rows2) => product.rows::<E, 2, 1>(w, y),
+        if rows == 1 {
+            return product.one_row(w, y);
+        }
+        match const { S::REGISTER_ROWS } {
+            12 => match rows {
+                // A weight is read and widened once for all rows. With two tiles of rows, memory would wait while the second one
+                // multiplies. (Weights of f32 take longer to read than that wait, unless a processor outruns memory. No more rows
+                // of them are compiled: unoptimized code keeps all that is unrolled on the stack, of which a thread has 2 MiB.)
+                13..=24 if const { E::INPUTS == 2 } => product.few_rows::<E, 24, 1>(w, y),
+                13..=16 if const { E::INPUTS == 1 } && simd.outruns_memory() => {
+                    product.few_rows::<E, 16, 1>(w, y)
+                }
+                _ => product.rows::<E, 12, 2>(w, y),
+            },
+            6 => product.rows::<E, 6, 1>(w, y),
+            _ => product.rows::<E, 2, 1>(w, y),
         }
     }
 }
@@ -80,10 +82,10 @@ impl<S: Simd> FloatProduct<'_, S> {
     #[inline(always)]
     fn one_row<E: Element>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
         let mut done = 0;
-        if S::STREAMS >= 4 && self.simd.streams() >= 4 {
+        if const { S::STREAMS >= 4 } && self.simd.streams() >= 4 {
             done += self.streams::<E, 4>(w, y);
         }
-        if S::STREAMS >= 2 {
+        if const { S::STREAMS >= 2 } {
             done += self.streams::<E, 2>(self.panels_from(w, done), &mut y[done..]);
         }
         self.streams::<E, 1>(self.panels_from(w, done), &mut y[done..]);
@@ -112,7 +114,7 @@ impl<S: Simd> FloatProduct<'_, S> {
     fn rows<E: Element, const R: usize, const P: usize>(&self, w: &[[E; LANES]], y: &mut [[f32; LANES]]) {
         if self.rows > R {
             self.many_rows::<E, R, P>(w, y);
-        } else if P == 1 && self.rows == 2 && E::INPUTS == 1 && S::STREAMS >= 4 {
+        } else if const { P == 1 && E::INPUTS == 1 && S::STREAMS >= 4 } && self.rows == 2 {
             // One panel alone has too few sums to hide how long a multiply-add takes.
             self.few_rows::<E, 2, 2>(w, y);
         } else if self.simd.outruns_memory() {
@@ -134,6 +136,9 @@ impl<S: Simd> FloatProduct<'_, S> {
             unrolled!(p < P of 4 => { panels[p] = self.panel(w, done + p) });
             self.row_tile::<E, R, P>(panels, self.first_row, rows, y);
             done += P;
+        }
+        if const { P == 1 } {
+            return;
         }
         for y in tiles.into_remainder().chunks_exact_mut(self.rows) {
             self.row_tile::<E, R, 1>([self.panel(w, done)], self.first_row, rows, y);
@@ -160,13 +165,13 @@ impl<S: Simd> FloatProduct<'_, S> {
                 };
                 let (first, len) = (start / E::INPUTS, part.depth::<E>());
                 let panel = |p: usize| &w[p * stride + first..][..len];
-                if S::WIDENS {
+                if const { S::WIDENS } {
                     // What follows the weights does not follow the buffer.
                     let part = FloatProduct { to_next: None, ..part };
                     for (p, y) in y.chunks_exact_mut(self.rows).enumerate() {
                         part.row_tiles::<f32, R, 1>([E::widened(self.simd, panel(p), &mut buffer)], 0, y);
                     }
-                } else if y.len() == P * self.rows {
+                } else if const { P == 1 } || y.len() == P * self.rows {
                     let mut panels = [panel(0); P];
                     unrolled!(p < P of 4 => { panels[p] = panel(p) });
                     let ahead = if start + DEPTH < self.inputs { len } else { P * stride - first };
@@ -222,16 +227,16 @@ impl<S: Simd> FloatProduct<'_, S> {
             };
         }
         // Only sizes that the tile can have are compiled.
-        if R > 16 {
+        if const { R > 16 } {
             exactly!(17 18 19 20 21 22 23 24);
         }
-        if R > 12 {
+        if const { R > 12 } {
             exactly!(13 14 15 16);
         }
-        if R > 6 {
+        if const { R > 6 } {
             exactly!(7 8 9 10 11 12);
         }
-        if R > 2 {
+        if const { R > 2 } {
             exactly!(3 4 5 6);
         }
         match rows {
@@ -323,10 +328,9 @@ pub(super) fn multiply_add<S: Simd, E: Element, const R: usize, const P: usize>(
 ) {
     let mut weights = [E::load(simd, &panels[0][i]); P];
     unrolled!(p < P of 4 => { weights[p] = E::load(simd, &panels[p][i]) });
-    let inputs = E::INPUTS;
-    unrolled!(k < inputs of 2 => {
+    unrolled!(k < (E::INPUTS) of 2 => {
         unrolled!(r < R of 24 => {
-            let x = x[r][i * inputs + k];
+            let x = x[r][i * E::INPUTS + k];
             unrolled!(p < P of 4 => { sums[r][p] = simd.fma(sums[r][p], weights[p].as_ref()[k], x) });
         });
     });

@@ -1,7 +1,7 @@
 //! What a set can do at most, for the measurements that kernels are compared with.
 
 use crate::kernels::LANES;
-use crate::kernels::simd::{Integers, Op, RegisterTile, Simd};
+use crate::kernels::simd::{Integers, Op, Simd};
 
 /// Panels of sums that [`MultiplyAdds`] works on.
 pub(in crate::kernels) const SUMS: usize = 24;
@@ -43,10 +43,10 @@ impl Op for MultiplyAdds<'_> {
     #[inline(always)]
     fn run<S: Integers>(self, simd: S) {
         let MultiplyAdds { iterations, sums } = self;
-        match S::REGISTER_TILE {
-            RegisterTile::Rows12Panels2 => in_registers::<S, 24>(simd, iterations, sums),
-            RegisterTile::Rows6 => in_registers::<S, 6>(simd, iterations, sums),
-            RegisterTile::Rows2 => in_registers::<S, 2>(simd, iterations, sums),
+        match const { S::REGISTER_ROWS } {
+            12 => in_registers::<S, 24>(simd, iterations, sums),
+            6 => in_registers::<S, 6>(simd, iterations, sums),
+            _ => in_registers::<S, 2>(simd, iterations, sums),
         }
     }
 }

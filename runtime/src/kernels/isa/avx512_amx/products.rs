@@ -131,7 +131,7 @@ struct TileProduct<'a, T: Multiplied> {
 impl<T: Multiplied> TileProduct<'_, T> {
     #[inline(always)]
     fn all_panels<C: Codes>(&self, y: &mut [[f32; LANES]]) {
-        match T::ROWS {
+        match const { T::ROWS } {
             8 => self.all_panels_of_rows::<C, 8, SPLIT_PANELS, SPLIT_DEPTH>(y),
             _ => self.all_panels_of_rows::<C, 16, PANELS, DEPTH>(y),
         }
@@ -243,10 +243,11 @@ impl<T: Multiplied> Blocks<'_, T> {
         let lines = self.ahead.len().div_ceil(count);
         let read_ahead = |block: usize| {
             let codes = self.ahead.as_ptr().wrapping_add(block * lines);
-            if R == TILE_ROWS {
-                prefetch(codes, Cache::Second);
-            } else {
-                unrolled!(i < lines of 8 => { prefetch(codes.wrapping_add(i), Cache::Second) });
+            match const { R } {
+                TILE_ROWS => prefetch(codes, Cache::Second),
+                _ => (0..8)
+                    .filter(|line| *line < lines)
+                    .for_each(|line| prefetch(codes.wrapping_add(line), Cache::Second)),
             }
         };
         self.multiply(0, 0);

@@ -67,18 +67,23 @@ impl Op for MatmulQuantized<'_> {
             return QuantizedProduct::new(simd, w, x, rows).stored_rows::<8, 2, 0>(y);
         }
         let product = QuantizedProduct::new(simd, w, x, rows);
-        let is_one_half = S::ENCODING == Encoding::I8 && bits == ActivationBits::Eight;
+        if const { S::ENCODING as u8 == Encoding::I8 as u8 } && bits == ActivationBits::Eight {
+            return match const { S::STORED_PANELS } {
+                2 => product.stored_rows::<6, 2, 1>(y),
+                _ => product.stored_rows::<6, 1, 1>(y),
+            };
+        }
         let in_registers = if S::ROWS > 1 && !S::PAIRS { most_in_registers(w.dtype) } else { 0 };
-        let stores = rows > S::ROWS.max(in_registers);
-        match (S::STORED_ROWS, S::STORED_PANELS) {
-            (_, 2) if is_one_half => product.stored_rows::<6, 2, 1>(y),
-            (_, 1) if is_one_half => product.stored_rows::<6, 1, 1>(y),
-            (2, _) if stores => product.stored_rows::<2, 1, 0>(y),
-            (4, _) if stores => product.stored_rows::<4, 1, 0>(y),
-            (6, 1) if stores => product.stored_rows::<6, 1, 0>(y),
-            (6, 2) if stores => product.stored_rows::<6, 2, 0>(y),
-            _ if S::ROWS > 1 => with_codes!(w.dtype, product.rows::<_>(y)),
-            _ => {} // one row, see above
+        if const { S::STORED_ROWS > 0 } && rows > S::ROWS.max(in_registers) {
+            return match const { S::STORED_ROWS * S::STORED_PANELS } {
+                2 => product.stored_rows::<2, 1, 0>(y),
+                4 => product.stored_rows::<4, 1, 0>(y),
+                6 => product.stored_rows::<6, 1, 0>(y),
+                _ => product.stored_rows::<6, 2, 0>(y),
+            };
+        }
+        if const { S::ROWS > 1 } {
+            with_codes!(w.dtype, product.rows::<_>(y));
         }
     }
 }
@@ -289,8 +294,8 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         // For a processor that foresees and is told as well, two streams are faster than four.
         let most = if self.simd.foresees() && self.tells_of_next::<C, R>() { 2 } else { S::PANELS };
         let done = match self.simd.streams().min(most) {
-            4 if S::PANELS >= 4 => self.streams::<C, R, 2, 2>(0, y),
-            2 if S::PANELS >= 2 => self.streams::<C, R, 1, 2>(0, y),
+            4 if const { S::PANELS >= 4 } => self.streams::<C, R, 2, 2>(0, y),
+            2 if const { S::PANELS >= 2 } => self.streams::<C, R, 1, 2>(0, y),
             _ => 0,
         };
         self.streams::<C, R, 1, 1>(done, &mut y[done * R..]);
@@ -332,8 +337,8 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     #[inline(always)]
     fn rows<C: Codes>(&self, y: &mut [[f32; LANES]]) {
         match self.rows {
-            2 if S::ROWS == 8 => self.few_rows::<C, 2>(y),
-            3 if S::ROWS == 8 => self.few_rows::<C, 3>(y),
+            2 if const { S::ROWS == 8 } => self.few_rows::<C, 2>(y),
+            3 if const { S::ROWS == 8 } => self.few_rows::<C, 3>(y),
             rows => {
                 for (index, y) in y.chunks_mut(rows).enumerate() {
                     self.panel::<C>(index, y);
@@ -348,7 +353,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         let mut first = 0;
         while first < self.rows {
             let rows = tile_rows(self.rows - first, S::ROWS);
-            if S::ROWS == 8 {
+            if const { S::ROWS == 8 } {
                 match rows {
                     8 => self.row_tile::<C, 8>(index, first, y),
                     6 => self.row_tile::<C, 6>(index, first, y),
@@ -357,7 +362,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 }
             }
             match rows {
-                3 => self.row_tile::<C, 3>(index, first, y),
+                3 if const { S::ROWS >= 3 } => self.row_tile::<C, 3>(index, first, y),
                 2 => self.row_tile::<C, 2>(index, first, y),
                 1 => self.row_tile::<C, 1>(index, first, y),
                 _ => {}
@@ -435,7 +440,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
         for part in 0..S::PARTS {
             let mut integers = [[simd.sums(&x[0]); W]; R];
             unrolled!(r < R of 8 => { integers[r] = [simd.sums(&x[r]); W] });
-            if R == 1 {
+            if const { R == 1 } {
                 // One after the other in the code, too: some engines of WebAssembly pay for each jump.
                 unrolled!(k < 4 => {
                     if k < self.steps {
@@ -501,7 +506,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                     with_codes!(self.w.dtype, self.take_apart::<_>(&panel, start, values));
                 }
                 let values = black_box(&*buffer); // of unknown length, or the loop over them would be written out
-                if panels == P {
+                if const { P == 1 } || panels == P {
                     self.stored_tiles::<R, P, H>(first, start, values.as_chunks().0, y);
                 } else {
                     self.stored_tiles::<R, 1, H>(first, start, values.as_chunks().0, y);
@@ -582,10 +587,10 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
                 });
             }
             match rows {
-                8 if R >= 8 => self.stored_tile::<8, P, H>(&panels, start, values, first, y),
-                6 if R >= 6 => self.stored_tile::<6, P, H>(&panels, start, values, first, y),
-                4 if R >= 4 => self.stored_tile::<4, P, H>(&panels, start, values, first, y),
-                3 if R >= 3 => self.stored_tile::<3, P, H>(&panels, start, values, first, y),
+                8 if const { R >= 8 } => self.stored_tile::<8, P, H>(&panels, start, values, first, y),
+                6 if const { R >= 6 } => self.stored_tile::<6, P, H>(&panels, start, values, first, y),
+                4 if const { R >= 4 } => self.stored_tile::<4, P, H>(&panels, start, values, first, y),
+                3 if const { R >= 3 } => self.stored_tile::<3, P, H>(&panels, start, values, first, y),
                 2 => self.stored_tile::<2, P, H>(&panels, start, values, first, y),
                 _ => self.stored_tile::<1, P, H>(&panels, start, values, first, y),
             }
@@ -651,7 +656,7 @@ impl<'a, S: Integers> QuantizedProduct<'a, S> {
     ) -> [[S::Lanes; P]; R] {
         let simd = self.simd;
         let mut products = [[simd.zero(); P]; R];
-        if S::PAIRS {
+        if const { S::PAIRS } {
             products = simd.products_of_pairs::<R, P, H>(values, x, self.steps);
         } else {
             for part in 0..S::PARTS {
