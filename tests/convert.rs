@@ -929,15 +929,21 @@ struct Conversion<'a> {
 
 #[cfg(unix)]
 impl Conversion<'_> {
-    /// Starts it, and returns once it is writing.
+    /// Starts it, and returns once it is writing. (Whoever runs the test may have signals ignored.)
     fn start(temp: &TempDir, temporary: Temporary) -> Conversion<'_> {
+        Self::start_with("--default-signal=INT,HUP", temp, temporary)
+    }
+
+    /// The same with an option of `env` for `signals`.
+    fn start_with<'a>(signals: &str, temp: &'a TempDir, temporary: Temporary) -> Conversion<'a> {
         if !temp.join("model").exists() {
             let mut checkpoint = Checkpoint::tiny(TensorDtype::F32);
             checkpoint.config["vocab_size"] = json!(1_000_000);
             checkpoint.add("model.embed_tokens.weight", TensorDtype::F32, &[1_000_000, 24]);
             checkpoint.write(&temp.join("model"));
         }
-        let mut command = temporary.command(program("smolconv"));
+        let mut command = temporary.command("env");
+        command.arg(signals).arg(program("smolconv"));
         command.arg(temp.join("model")).args(["-q", "-o"]).arg(temp.join("out.bin"));
         let others = temp.names();
         let running = Conversion { temp, child: Running::start(&mut command) };
@@ -998,13 +1004,23 @@ fn a_wrong_command_line_is_quoted_without_its_control_characters() {
 fn an_interrupt_leaves_neither_output_nor_litter() {
     let temp = TempDir::new();
     for &temporary in temporaries() {
-        for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
             let running = Conversion::start(&temp, temporary);
             running.signal(signal);
             assert_eq!(running.code(), Some(code));
             assert_eq!(temp.names(), ["model"]);
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_conversion_goes_on_that_is_to_ignore_a_signal() {
+    let temp = TempDir::new();
+    let running = Conversion::start_with("--ignore-signal=INT", &temp, Temporary::Unnamed);
+    running.signal("-INT");
+    assert_eq!(running.code(), Some(0));
+    assert_eq!(temp.names(), ["model", "out.bin"]);
 }
 
 /// The temporary names in the directory.

@@ -201,6 +201,30 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert!(output.stdout.len() > 500);
 }
 
+/// What cannot be written is told, and where: a script would take half an answer for a whole one.
+#[cfg(target_os = "linux")]
+#[test]
+fn every_command_says_that_standard_output_is_full() {
+    let temp = TempDir::new();
+    let commands: [&[&str]; 6] = [
+        &[blob(), PROMPT, "-n", "4"],
+        &["info", blob()],
+        &["info", blob(), "--json"],
+        &["bench", blob(), "-p", "4", "-n", "4", "-r", "1"],
+        &["cache", "list"],
+        &["completions", "bash"],
+    ];
+    for args in commands {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(program("smolrun"));
+        command.args(args).env("SMOLRUN_CACHE", temp.path()).stdin(Stdio::null()).stdout(full);
+        let outcome = outcome(Running::start(command.stderr(Stdio::piped())));
+        assert_eq!(outcome.code, 1, "{args:?}: {outcome:?}");
+        let wrong = "smolrun: error: standard output: No space left on device (os error 28)";
+        assert!(outcome.stderr.lines().last().is_some_and(|line| line == wrong), "{args:?}: {outcome:?}");
+    }
+}
+
 /// From what the system can just begin it with to enough.
 #[test]
 fn too_little_memory_is_an_error_in_words() {

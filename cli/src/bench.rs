@@ -16,7 +16,7 @@ use smolrun::{Fast, KvDtype, Machine, Model, Overflow, Session};
 use super::args::BenchArgs;
 use super::info::dtypes;
 use super::options::{session_options, tell_if_not_fast};
-use super::output::{Output, counted};
+use super::output::{Output, Stdout, counted};
 
 /// Least time in which a peak of the machine is looked for.
 const PEAK_TIME: Duration = Duration::from_millis(20);
@@ -363,7 +363,7 @@ fn print(args: &BenchArgs, report: &Report) -> Result<(), Box<dyn Error>> {
     if args.json {
         return Output::new().json(report);
     }
-    let mut stdout = io::stdout().lock();
+    let mut stdout = Stdout::new();
     let fast = report.fast.map_or_else(String::new, |unit| format!(", {}", Fast::On(unit)));
     writeln!(
         stdout,

@@ -1,7 +1,7 @@
 //! `smolrun cache`: what the cache of converted models holds, and how it becomes less.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
@@ -11,7 +11,7 @@ use smolrun::Model;
 
 use crate::info::dtypes;
 use crate::model::{Cache, Entry};
-use crate::output::{Output, say};
+use crate::output::{Output, Stdout, say};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -118,7 +118,7 @@ fn list(cache: &Cache, entries: &[Entry], json: bool) -> Result<()> {
     if json {
         return Output::new().json(&report);
     }
-    let mut stdout = io::stdout().lock();
+    let mut stdout = Stdout::new();
     let width = report.models.iter().map(|line| line.name.chars().count()).max().unwrap_or(0).max(4);
     if !entries.is_empty() {
         writeln!(stdout, "{:width$}  {:<11}{:>10}  {:<14}SOURCE", "NAME", "DTYPE", "MB", "LAST USED")?;

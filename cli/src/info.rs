@@ -9,7 +9,7 @@ use smolrun::format::Layout;
 use smolrun::{Kernels, KvDtype, Model};
 
 use crate::model::ModelArgs;
-use crate::output::{Output, counted, hex};
+use crate::output::{Output, Stdout, counted, hex};
 
 #[derive(Serialize)]
 struct Info {
@@ -83,7 +83,7 @@ pub(crate) fn run(model: &ModelArgs, json: bool) -> Result<(), Box<dyn Error>> {
     };
     match json {
         true => Output::new().json(&info),
-        false => Ok(info.print(&mut io::stdout().lock())?),
+        false => Ok(info.print(&mut Stdout::new())?),
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use smolconv::signals::on_signals;
 #[cfg(unix)]
 use smolconv::write::temp_file;
 use smolrun::CancelToken;
@@ -53,7 +54,8 @@ impl Interrupt {
     pub(crate) fn new() -> io::Result<Interrupt> {
         let interrupt = Interrupt::default();
         let wrong = |error| io::Error::other(format!("signals cannot be looked after: {error}"));
-        watch(interrupt.clone()).map_err(wrong)?;
+        let obedient = interrupt.clone();
+        on_signals(move |signal| obedient.obey(signal as u8)).map_err(wrong)?;
         IS_OBEYED.store(true, SeqCst);
         Ok(interrupt)
     }
@@ -122,43 +124,6 @@ fn exit_code(signal: u8) -> Option<u8> {
 }
 
 #[cfg(unix)]
-fn watch(interrupt: Interrupt) -> io::Result<()> {
-    on_signals(move |signal| interrupt.obey(signal as u8))
-}
-
-/// Calls `work` with each signal, in a thread of its own. A file that grows beyond a limit (`ulimit -f`) is an error of
-/// whoever writes it, not a signal's end.
-#[cfg(unix)]
-fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
-    use std::sync::mpsc;
-
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-    use signal_hook::iterator::Signals;
-
-    // Whoever starts a program with a signal ignored, as `nohup` does, wants it to go on.
-    let ignored = ignored_signals();
-    let heard =
-        [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = Signals::new(heard)?;
-    let (begins, has_begun) = mpsc::channel::<()>();
-    let work = move || {
-        drop(begins);
-        signals.forever().filter(|&signal| signal != SIGXFSZ).for_each(work);
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(work)?;
-    let _ = has_begun.recv(); // what is asked for next must not be the memory that it begins with
-    Ok(())
-}
-
-/// The signals that the process was started to ignore, where the system tells (Linux): signal 1 is the lowest bit.
-#[cfg(unix)]
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-#[cfg(unix)]
 impl Interrupt {
     /// Makes the line editor return: of all signals it returns for an interrupt alone, if it has begun to read.
     fn wake_reader(&self) {
@@ -173,11 +138,6 @@ impl Interrupt {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
-}
-
-#[cfg(not(unix))]
-fn watch(interrupt: Interrupt) -> io::Result<()> {
-    ctrlc::set_handler(move || interrupt.obey(INTERRUPT)).map_err(io::Error::other)
 }
 
 #[cfg(not(unix))]

@@ -13,18 +13,37 @@ pub(crate) fn tell(message: &str) {
 
 /// Writes a line to the terminal: what of it is not text is replaced.
 pub(crate) fn say(line: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", printable(line)).map_err(at_stdout)
+    writeln!(Stdout::new(), "{}", printable(line))
+}
+
+/// Standard output, whose errors say that it is.
+pub(crate) struct Stdout(StdoutLock<'static>);
+
+impl Stdout {
+    pub(crate) fn new() -> Stdout {
+        Stdout(io::stdout().lock())
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(at_stdout)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(at_stdout)
+    }
 }
 
 /// Standard output for text that somebody else wrote: a model, a file.
 pub(crate) struct Output {
-    stdout: StdoutLock<'static>,
+    stdout: Stdout,
     is_terminal: bool,
 }
 
 impl Output {
     pub(crate) fn new() -> Output {
-        Output { stdout: io::stdout().lock(), is_terminal: io::stdout().is_terminal() }
+        Output { stdout: Stdout::new(), is_terminal: io::stdout().is_terminal() }
     }
 
     /// Writes a piece of text, at once.
@@ -33,13 +52,15 @@ impl Output {
             return Ok(());
         }
         let shown = if self.is_terminal { printable(text) } else { text.into() };
-        self.stdout.write_all(shown.as_bytes()).and_then(|()| self.stdout.flush()).map_err(at_stdout)
+        self.stdout.write_all(shown.as_bytes())?;
+        self.stdout.flush()
     }
 
     /// Writes `value` as JSON in a line of its own, at once. It is harmless to a terminal, and the same for everybody.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Box<dyn Error>> {
         let json = json_line(value)?;
-        Ok(writeln!(self.stdout, "{json}").and_then(|()| self.stdout.flush()).map_err(at_stdout)?)
+        writeln!(self.stdout, "{json}")?;
+        Ok(self.stdout.flush()?)
     }
 }
 

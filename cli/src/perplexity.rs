@@ -12,7 +12,7 @@ use smolrun::{Model, Session, SpecialTokens};
 use crate::args::PerplexityArgs;
 use crate::model::{Listener, blob_of};
 use crate::options::session_options;
-use crate::output::Output;
+use crate::output::{Output, Stdout};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -177,7 +177,7 @@ impl Report {
         if json {
             return Output::new().json(self);
         }
-        let mut stdout = io::stdout().lock();
+        let mut stdout = Stdout::new();
         let Report { perplexity, mean_nll, tokens, text_tokens, window, against } = self;
         writeln!(stdout, "text        {tokens} of {text_tokens} tokens scored, in windows of {window}")?;
         writeln!(stdout, "perplexity  {perplexity:.4}  (mean NLL {mean_nll:.6})")?;

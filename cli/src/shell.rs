@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::fs;
-use std::io;
+use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Args;
+use crate::output::Stdout;
 
 const NAME: &str = "smolrun";
 
@@ -16,7 +17,7 @@ const NAME: &str = "smolrun";
 pub(crate) fn completions(shell: Shell) -> Result<(), Box<dyn Error>> {
     let mut script = Vec::new(); // the generator panics where it cannot write
     clap_complete::generate(shell, &mut Args::command(), NAME, &mut script);
-    Ok(io::Write::write_all(&mut io::stdout(), &script)?)
+    Ok(Stdout::new().write_all(&script)?)
 }
 
 /// Writes a man page for the program and each of its commands into `directory`.

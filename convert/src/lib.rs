@@ -21,6 +21,8 @@ pub mod program;
 pub mod progress;
 pub mod quantize;
 pub mod registry;
+#[doc(hidden)] // for both programs
+pub mod signals;
 pub mod source;
 pub mod terminal;
 pub mod tokenizer;

@@ -1,13 +1,13 @@
-//! The program `smolconv`: arguments, output, signals, exit codes. Packages for other languages bring it along, too.
+//! The program `smolconv`: arguments, output, exit codes. Packages for other languages bring it along, too.
 
 mod args;
 mod out_name;
-mod signals;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::exit;
 use std::time::Instant;
 
 use clap::CommandFactory;
@@ -18,14 +18,18 @@ use crate::convert::convert_accepted;
 use crate::curve::curve;
 use crate::error::Error;
 use crate::progress::Progress;
+use crate::signals::on_signals;
 use crate::terminal::{command_line, escape_json, one_line};
-use crate::write::verify;
+use crate::write::{temp_file, verify};
 use crate::{inspect, registry};
 
 /// What a failure exits with.
 const FAILURE: u8 = 1;
 /// What `clap` exits with, too.
 const WRONG_USAGE: u8 = 2;
+
+/// What a shell adds to the number of the signal that ended a program.
+const SIGNALED: i32 = 128;
 
 /// Runs the program with these arguments, the first of which is its name, and returns its exit code. Wrong usage, and a
 /// signal, end the process.
@@ -58,8 +62,17 @@ fn run_command(cli: &Cli) -> Result<(), Error> {
     }
 }
 
+/// Ends the program in an orderly way on a signal from now on: the unfinished file is removed. Where that cannot be arranged, a
+/// signal still ends it.
+fn end_on_signals() {
+    let _ = on_signals(|signal| {
+        let _keep = temp_file::remove_all();
+        exit(SIGNALED + signal);
+    });
+}
+
 fn run_convert(args: &Convert) -> Result<(), Error> {
-    signals::watch();
+    end_on_signals();
     let start = Instant::now();
     let mut options = args.options();
     options.check()?;
@@ -96,7 +109,7 @@ fn notice(quiet: bool) -> impl Fn(&str) {
 }
 
 fn run_quantize_report(args: &QuantizeReport) -> Result<(), Error> {
-    signals::watch();
+    end_on_signals();
     let mut options = args.options();
     options.check()?;
     let progress = Progress::new(args.quiet);

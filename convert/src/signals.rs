@@ -1,0 +1,48 @@
+//! Signals, for both programs.
+
+use std::io;
+
+/// Calls `work` with each signal that asks a program to end, in a thread of its own: an interrupt (Ctrl-C), a termination, and
+/// that the terminal has gone. Those that it was started to ignore, as `nohup` does, stay ignored. A file that grows beyond a
+/// limit (`ulimit -f`) is an error of whoever writes it from now on, not a signal's end.
+///
+/// # Errors
+/// If the system refuses a thread, or what wakes it.
+#[cfg(unix)]
+pub fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+    use std::sync::mpsc;
+
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+    use signal_hook::iterator::Signals;
+
+    let ignored = ignored_signals();
+    let heard =
+        [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(heard)?;
+    let (begins, has_begun) = mpsc::channel::<()>();
+    let work = move || {
+        drop(begins);
+        signals.forever().filter(|&signal| signal != SIGXFSZ).for_each(work);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(work)?;
+    let _ = has_begun.recv(); // what is asked for next must not be the memory that it begins with
+    Ok(())
+}
+
+/// The same where Ctrl-C is all there is: `work` is called with the number that it has elsewhere.
+///
+/// # Errors
+/// If there is a handler already, or the system refuses one.
+#[cfg(not(unix))]
+pub fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+    const INTERRUPT: i32 = 2;
+    ctrlc::set_handler(move || work(INTERRUPT)).map_err(io::Error::other)
+}
+
+/// The signals that the process was started to ignore, where the system tells (Linux): signal 1 is the lowest bit.
+#[cfg(unix)]
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
