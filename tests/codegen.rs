@@ -19,8 +19,8 @@ struct Kernel {
     operation: &'static str,
     name: &'static str,
     most: f64,
-    /// The multiply-adds of a step of a whole register tile, which is what prompts take, and the most instructions that each loop
-    /// of so many may have for one of them.
+    /// How many multiply-adds a step of a whole register tile has, and the most instructions for one of them that any loop of so
+    /// many may have: prompts run in such loops.
     tile: Option<(usize, f64)>,
 }
 
@@ -83,7 +83,7 @@ const X86: Processor = Processor {
     objdump: "objdump",
     kernels: &[
         kernel(AVX2, F32, "avx2 f32", 1.9).tile(12, 2.1),
-        // The programs that are released have 2.12: with overflows checked, three sums go to the stack. That costs 18 %.
+        // A release has 2.12. Here overflows are checked, and LLVM puts three sums on the stack: docs/internals.md says more.
         kernel(AVX2, BF16, "avx2 bf16", 2.1).tile(24, 2.3),
         kernel(AVX2, F32_KEYS, "avx2 f32 keys", 1.9),
         kernel(AVX2, F32_VALUES, "avx2 f32 values", 1.9),

@@ -2,12 +2,12 @@
 
 use std::io;
 
-/// Calls `work` with each signal that asks a program to end, in a thread of its own: an interrupt (Ctrl-C), a termination, and
-/// that the terminal has gone. Those that it was started to ignore, as `nohup` does, stay ignored. A file that grows beyond a
-/// limit (`ulimit -f`) is an error of whoever writes it from now on, not a signal's end.
+/// Calls `work` with each signal that asks a program to end, in a thread of its own: SIGINT (Ctrl-C), SIGTERM, and SIGHUP, when
+/// the terminal goes. Signals that the program was started to ignore, as by `nohup`, stay ignored. From now on, a file that grows
+/// beyond a limit (`ulimit -f`) is an error for whoever writes it, and does not end the program.
 ///
 /// # Errors
-/// If the system refuses a thread, or what wakes it.
+/// If the system refuses the handlers or the thread.
 #[cfg(unix)]
 pub fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     use std::sync::mpsc;
@@ -29,7 +29,7 @@ pub fn on_signals(work: impl Fn(i32) + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// The same where Ctrl-C is all there is: `work` is called with the number that it has elsewhere.
+/// The same where Ctrl-C is all there is: `work` is called with SIGINT's number.
 ///
 /// # Errors
 /// If there is a handler already, or the system refuses one.

@@ -108,8 +108,8 @@ pub(crate) trait Simd: Copy {
     /// 16 f32 in registers.
     type Lanes: Copy;
 
-    /// Rows whose sums the registers hold beside weights: 12 of two panels, 6 of one or 2 of one. (A number and no `enum`: of a
-    /// `match const { ... }` over numbers, rustc compiles what this set takes alone.)
+    /// Rows whose sums the registers hold beside weights: 12 of two panels, or 6 or 2 of one. (A number, not an `enum`: rustc drops
+    /// the other arms of a `match const { ... }` over numbers only.)
     const REGISTER_ROWS: usize;
     /// Whether many rows find weights of 16 bits widened in memory: where the units that widen are those that multiply.
     const WIDENS: bool;
@@ -272,9 +272,9 @@ pub(crate) trait Integers: Bytes {
     fn set_floats(self, floats: &mut Self::Lanes, part: usize, sums: Self::Sums);
 }
 
-/// Writes a loop out whose number of steps is a constant, at most so many, so that every index is a constant in the code that the
-/// compiler is given. Arrays of sums then are registers. LLVM writes loops out, too, but after it has decided which arrays stay
-/// in memory. (Steps past the last are no code at all.)
+/// Writes out a loop with a constant number of steps, at most so many, so that every index is a constant in the code that LLVM is
+/// given. Arrays of sums then are registers. LLVM writes loops out, too, but after it has decided which arrays stay in memory.
+/// (Steps past the last are not compiled.)
 macro_rules! unrolled {
     ($i:ident < 2 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 2, $step, 0 1) };
     ($i:ident < 4 => $step:block) => { $crate::kernels::simd::unrolled!(@ $i, 4, $step, 0 1 2 3) };

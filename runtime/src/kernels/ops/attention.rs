@@ -174,7 +174,7 @@ impl<B: HeadBlocks> MixValues<'_, B> {
     #[inline(always)]
     fn many_rows<S: Simd, const R: usize, const P: usize>(self, simd: S) {
         let MixValues { values, positions, probabilities, rows, first, mixed } = self;
-        // Of no tiles, what follows is a loop over the bounds of slices, which LLVM would vectorize.
+        // Without tiles, only the bounds of slices would be left of the loops below, and LLVM would vectorize checking them.
         if rows.div_ceil(R) == 0 {
             return;
         }

@@ -245,6 +245,7 @@ impl<T: Multiplied> Blocks<'_, T> {
             let codes = self.ahead.as_ptr().wrapping_add(block * lines);
             match const { R } {
                 TILE_ROWS => prefetch(codes, Cache::Second),
+                // At most eight: LLVM writes them out, so that there is no loop in the loop.
                 _ => (0..8)
                     .filter(|line| *line < lines)
                     .for_each(|line| prefetch(codes.wrapping_add(line), Cache::Second)),
