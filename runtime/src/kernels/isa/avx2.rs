@@ -1,5 +1,6 @@
 //! AVX2, FMA and F16C: 8 lanes a register, a panel is two of them.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::vendor::is_amd;
@@ -96,17 +97,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn load_bf16(self, from: &[Bf16Pair; LANES]) -> [[__m256; 2]; 2] {
+        let again = read_again(from);
         // SAFETY: see above; the upper half of an f32 is its bf16.
         unsafe {
-            let low = _mm256_loadu_si256(from.as_ptr().cast());
-            let high = _mm256_loadu_si256(from[8..].as_ptr().cast());
-            let first = [_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)];
-            let upper = _mm256_set1_epi32(-1 << 16);
-            let second = [_mm256_and_si256(low, upper), _mm256_and_si256(high, upper)];
-            [
-                [_mm256_castsi256_ps(first[0]), _mm256_castsi256_ps(first[1])],
-                [_mm256_castsi256_ps(second[0]), _mm256_castsi256_ps(second[1])],
-            ]
+            let first = |from: &[Bf16Pair]| {
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_loadu_si256(from.as_ptr().cast())))
+            };
+            let upper = _mm256_castsi256_ps(_mm256_set1_epi32(-1 << 16));
+            let second = |from: &[Bf16Pair]| _mm256_and_ps(upper, _mm256_loadu_ps(from.as_ptr().cast()));
+            [[first(&from[..8]), first(&from[8..])], [second(&again[..8]), second(&again[8..])]]
         }
     }
 
@@ -406,5 +405,18 @@ impl Avx2<true> {
                 _mm256_add_epi32(_mm256_slli_epi32::<7>(first[1]), second[1]),
             ]
         }
+    }
+}
+
+/// The same reference, though LLVM does not know that: it would read what is there once, and keep it until it is used again.
+/// Beside the twelve sums of six rows there is no register for that.
+#[inline(always)]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction reads anything")]
+fn read_again<T>(from: &T) -> &T {
+    let mut again = std::ptr::from_ref(from);
+    // SAFETY: no instruction, so that `again` stays the reference it was made of.
+    unsafe {
+        asm!("/* {} */", inout(reg) again, options(pure, nomem, nostack, preserves_flags));
+        &*again
     }
 }
