@@ -76,12 +76,14 @@ impl Live {
         result
     }
 
-    /// Lets the session hold the last token, too.
+    /// Lets the session hold the last token, too, if its context has a place for it.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.begun += 1;
         match self.last {
-            Some(last) => self.append(|session| Ok(session.feed(&[last]).map(|_| ())?)),
-            None => Ok(()),
+            Some(last) if self.session.check(&[last]).is_ok() => {
+                self.append(|session| Ok(session.feed(&[last]).map(|_| ())?))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -121,8 +123,13 @@ impl Running {
             return Err(Failure::Other { code: "stream_ended", message });
         }
         let Running { generation, tokenizer, draft, .. } = self;
-        let token = live.append(|session| Ok(generation.next(session).transpose()?))?;
-        let piece = token.map(|token| Piece::of(token, tokenizer)).transpose()?;
+        let token = live.append(|session| Ok(generation.next(session).transpose()?));
+        if token.is_err()
+            && let Some(reason) = generation.finish_reason()
+        {
+            draft.finish(reason); // that of who cancelled
+        }
+        let piece = token?.map(|token| Piece::of(token, tokenizer)).transpose()?;
         if let Some(piece) = &piece {
             live.last = Some(piece.id());
             draft.push(piece);

@@ -31,7 +31,7 @@ impl Options {
         let chat = ChatOptions::default().now(SystemTime::now());
         Options {
             generate: GenerateOptions::default().sampling(sampling),
-            encoding: Encoding { special: false, chat },
+            encoding: Encoding { chat, ..Encoding::default() },
             has_seed: false,
             ignore_eos: false,
         }
@@ -85,8 +85,14 @@ impl Options {
                 *has_seed = true;
             }
             "special" => encoding.special = flag(name, value)?,
-            "tools" => change(&mut encoding.chat, |chat| Ok(chat.tools(&json_of(value)?)?))?,
-            "documents" => change(&mut encoding.chat, |chat| Ok(chat.documents(&json_of(value)?)?))?,
+            "tools" => {
+                encoding.of_messages = Some("tools");
+                change(&mut encoding.chat, |chat| Ok(chat.tools(&json_of(value)?)?))?;
+            }
+            "documents" => {
+                encoding.of_messages = Some("documents");
+                change(&mut encoding.chat, |chat| Ok(chat.documents(&json_of(value)?)?))?;
+            }
             "template" => encoding.chat.variables.extend(variables(name, value)?),
             "now" => {
                 let now = moment(name, value)?;

@@ -25,6 +25,8 @@ pub(crate) struct Encoding {
     /// Whether control tokens that a text spells are parsed.
     pub(crate) special: bool,
     pub(crate) chat: ChatOptions,
+    /// An option that was given and says something to messages alone.
+    pub(crate) of_messages: Option<&'static str>,
 }
 
 impl Prompt {
@@ -63,6 +65,11 @@ impl Prompt {
         most: usize,
         goes_on: bool,
     ) -> Result<Vec<u32>> {
+        if let (Prompt::Text(_) | Prompt::Ids(_), Some(name)) = (&self, how.of_messages) {
+            return Err(Failure::argument(format!(
+                "{name}: expected messages beside them, found another prompt"
+            )));
+        }
         let special = if how.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
         Ok(match self {
             Prompt::Ids(ids) => ids,

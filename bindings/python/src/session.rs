@@ -181,7 +181,8 @@ impl Session {
         Ok(Session::new(self.shared.clone(), live))
     }
 
-    /// Write the sequence with its keys and values to a file, which nobody else may read.
+    /// Write the sequence with its keys and values to a file, which nobody else may read. Where the context is full, it has no
+    /// place for the last token, and neither has the file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let mut live = self.live.lock(py)?;
         Ok(live.run(py, |live| {

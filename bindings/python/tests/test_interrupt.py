@@ -72,7 +72,7 @@ def test_in_a_prompt(model: smolrun.Model) -> None:
 def test_what_was_interrupted_in_a_pass_says_so(model: smolrun.Model) -> None:
     stream = model.generate(PROMPT, stream=True)
     assert seconds_after_interrupt(lambda: next(stream)) < MOST_SECONDS
-    assert list(stream) == [] and stream.finish_reason == "cancelled"
+    assert stream.finish_reason == "cancelled" and list(stream) == []
 
 
 def test_while_it_generates(model: smolrun.Model) -> None:

@@ -91,6 +91,10 @@ def test_what_would_change_the_answer_is_not_ignored(llm: Llama) -> None:
         llm.create_chat_completion(MESSAGES, logprobs=True, stream=True)
     with pytest.raises(TypeError, match="'lora_path'"):
         Llama(llm.model_path, lora_path="x")
+    for name, value in (("n_cxt", 5), ("rope_freq_scale", 0.1)):
+        with pytest.raises(TypeError, match=f"'{name}'"):
+            Llama(llm.model_path, **{name: value})
+    Llama(llm.model_path, rope_freq_scale=0.0, n_gpu_layers=-1, lora_path=None).close()
     assert llm.create_chat_completion(MESSAGES, max_tokens=2, repeat_penalty=1.1, model="x", grammar=None)
 
 
@@ -99,3 +103,25 @@ def test_a_closed_one_says_so(tales_path: Path) -> None:
     llm.close()
     with pytest.raises(smolrun.ClosedError):
         llm("Once")
+
+
+def test_penalties_look_at_so_many_tokens(llm: Llama) -> None:
+    def text(size: int) -> str:
+        other = Llama(llm.model_path, last_n_tokens_size=size)
+        found = other("Once upon a time", max_tokens=120, temperature=0.0, repeat_penalty=1.5)["choices"][0]["text"]
+        other.close()
+        return str(found)
+
+    def ours(**options: float) -> str:
+        options = {"temperature": 0.0, "top_p": 0.95, "top_k": 40, "min_p": 0.05, **options}
+        return str(llm.model.generate("Once upon a time", max_tokens=120, seed=0, special=True, **options).text)
+
+    assert text(64) == ours(repetition_penalty=1.5, penalty_window=64) != ours(repetition_penalty=1.5)
+    assert text(-1) == ours(repetition_penalty=1.5) and text(0) == ours()
+
+
+def test_bytes_of_half_a_character_are_its_own(llm: Llama) -> None:
+    half = llm.tokenize("🦊".encode(), add_bos=False)[0]
+    asked = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": 1, "logit_bias": {half: 100}}
+    choice = llm.create_chat_completion(MESSAGES, **asked)["choices"][0]["logprobs"]["content"][0]
+    assert bytes(choice["bytes"]) == llm.model.token_bytes(half) and choice["top_logprobs"][0]["bytes"] == choice["bytes"]

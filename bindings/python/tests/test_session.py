@@ -150,3 +150,13 @@ def test_a_session_is_true(tales: smolrun.Model) -> None:
     assert session and len(session) == 0
     session.close()
     assert session
+
+
+def test_a_full_session_is_saved_without_the_token_it_has_no_place_for(tales: smolrun.Model, tmp_path: Path) -> None:
+    with tales.session() as session:
+        assert session.generate("Once", max_tokens=5000, ignore_eos=True).finish_reason == "context"
+        full = session.tokens
+        session.save(tmp_path / "full")
+        with tales.session() as other:
+            other.load(tmp_path / "full")
+            assert other.tokens == full[: tales.context_size]

@@ -37,6 +37,43 @@ def test_a_job_s_rows_are_what_the_model_says(tales: smolrun.Model, tales_path: 
         jobs.run(given, out, tales_path, task, shard_rows=9)
 
 
+def test_a_job_removes_no_file_but_those_of_an_earlier_one(tales_path: Path, tmp_path: Path) -> None:
+    given, out = tmp_path / "in.jsonl", tmp_path / "out"
+    given.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("Once", "A king", "A bear")))
+    task = Generate("{text}", options={"max_tokens": 2})
+    thesis = out / "part-of-my-thesis.doc"
+    out.mkdir()
+    thesis.write_text("Chapter 1")
+    for force in (False, True):
+        with pytest.raises(jobs.JobError, match="thesis.doc: no job here wrote it"):
+            jobs.run(given, out, tales_path, task, force=force)
+    assert thesis.read_text() == "Chapter 1"
+    thesis.unlink()
+    jobs.run(given, out, tales_path, task, shard_rows=1)
+    jobs.run(given, out, tales_path, task, shard_rows=2, force=True)
+    assert sorted(path.name for path in out.glob("part-*")) == ["part-00000.jsonl", "part-00001.jsonl"]
+    before = (out / "part-00000.jsonl").read_text()
+    with pytest.raises(smolrun.ArgumentError, match="outside of the output's folder"):
+        jobs.run(out, out, tales_path, Generate("{text}", prefix="again_"), force=True)
+    assert (out / "part-00000.jsonl").read_text() == before
+
+
+def test_what_cannot_be_run_is_refused_before_anything_is_changed(tales_path: Path, tmp_path: Path) -> None:
+    given, out = tmp_path / "in.jsonl", tmp_path / "out"
+    given.write_text(json.dumps({"text": "Once"}) + "\n")
+    good = Generate("{text}", options={"max_tokens": 2})
+    for wrong, error in (
+        (Generate("{text}", options={"max_tokens": -1}), "max_tokens"),
+        (type("Mine", (Generate,), {})("{text}"), "task: expected Generate, Embed, Score, found Mine"),
+    ):
+        with pytest.raises(smolrun.ArgumentError, match=error):
+            jobs.run(given, out, tales_path, wrong)
+        jobs.run(given, out, tales_path, good)
+        with pytest.raises(smolrun.ArgumentError, match=error):
+            jobs.run(given, out, tales_path, wrong, force=True)
+        assert jobs.verify(out) == 1
+
+
 def test_biases_go_into_a_job_and_a_row(tales_path: Path, tmp_path: Path) -> None:
     options = {"max_tokens": 2, "logit_bias": {5: 100.0}}
     given = tmp_path / "in.jsonl"

@@ -17,6 +17,8 @@ import smolrun
 from smolrun._worker import is_url
 
 _PIECE = 1 << 20
+_SILENCE = 60
+"""Seconds that a server may send nothing: all workers of a node wait for one."""
 
 
 def distribute(
@@ -33,7 +35,7 @@ def distribute(
     are fetched by Python itself; s3, gs, hf and all else by fsspec, which is given `storage`.
 
     sha256: the blob's Model.sha256; another blob is a BlobError
-    folder: by default the directory `smolrun` in XDG_CACHE_HOME or ~/.cache; it should lie on a disk of the node
+    folder: by default the directory `smolrun/distributed` in XDG_CACHE_HOME or ~/.cache; it should lie on a disk of the node
     """
     given = os.fspath(source)
     if not is_url(given):
@@ -78,7 +80,7 @@ def _opened(url: str, storage: dict[str, Any]) -> AbstractContextManager[IO[byte
     if url.split("://")[0] in ("http", "https", "file"):
         import urllib.request  # which takes longer than a blob to open
 
-        opened: AbstractContextManager[IO[bytes]] = urllib.request.urlopen(url)
+        opened: AbstractContextManager[IO[bytes]] = urllib.request.urlopen(url, timeout=_SILENCE)
         return opened
     import fsspec  # an optional package
 
@@ -88,6 +90,9 @@ def _opened(url: str, storage: dict[str, Any]) -> AbstractContextManager[IO[byte
 
 def _told(error: OSError, url: str, path: Path) -> smolrun.FileError:
     """Why nothing was fetched."""
+    reason = getattr(error, "reason", None)  # of urllib's URLError
+    if isinstance(reason, OSError):
+        error = reason
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return smolrun.FileError(error.errno, error.strerror, str(path))
     is_missing = error.errno == errno.ENOENT or isinstance(error, FileNotFoundError) or getattr(error, "code", 0) == 404
@@ -103,7 +108,7 @@ def _check(path: Path, sha256: str | None, *, verify: bool, shown: str | None = 
     try:
         with smolrun.load(path, threads=None, verify=verify) as model:
             found = model.sha256
-    except smolrun.Error as error:
+    except smolrun.BlobError as error:
         raise smolrun.BlobError(f"{shown or path}: {error}") from error
     if sha256 not in (None, found):
         raise smolrun.BlobError(f"{shown or path}: expected the blob {sha256}, found {found}")

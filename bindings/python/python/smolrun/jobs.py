@@ -90,7 +90,7 @@ def run(
     over: who computes; by default this process, with `threads` threads. smolrun.ray.over(...) is a Ray cluster
     threads: how many each worker computes with
     progress: whether standard error is told how far it is; by default if it is a terminal
-    force: whether what another job left in the folder is replaced
+    force: whether what another job left in the folder is replaced. No other file there may be called part-*
 
     Called again, it does what is missing. Returns the manifest. What is wrong with a row is in the row's column
     `error`. A disk that is full, or a file that is not there, ends it with one error that names the file; then the same
@@ -98,13 +98,20 @@ def run(
     """
     if shard_rows < 1:
         raise smolrun.ArgumentError(f"shard_rows: expected a number from 1 up, found {shard_rows}")
+    if type(task) not in _TASKS.values():
+        raise smolrun.ArgumentError(f"task: expected {', '.join(_TASKS)}, found {type(task).__name__}")
     folder = Path(output).absolute()
+    given = _files(input)
+    for file in given:
+        if file.parent.resolve() == folder.resolve():
+            raise smolrun.ArgumentError(f"input: {file}: expected a file outside of the output's folder")
     state = folder / "_smolrun"
     with _telling_of(state):
         state.mkdir(parents=True, exist_ok=True)
     with _locked(state):
-        files, spans = _survey(_files(input), shard_rows)
+        files, spans = _survey(given, shard_rows)
         blob = Blob.of(model, kv)
+        list(task.results(blob.open(threads), []))  # options that can't be are an error before anything is changed
         job = _begun(state, _job(files, spans, blob, task, shard_rows), force)
         blob = dataclasses.replace(blob, sha256=job["blob"])
         shards = Shards(folder, blob, _task(job["task"]), spans, threads)
@@ -187,7 +194,7 @@ class Shards:
 
     def name(self, number: int) -> str:
         """The file of a shard."""
-        return f"part-{number:05}{Path(self.spans[number].path).suffix}"
+        return _shard_name(number, self.spans[number].path)
 
     def done(self, number: int) -> Manifest | None:
         """The record of a shard, if it is done and its file is as it was written."""
@@ -211,6 +218,11 @@ class Shards:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def _shard_name(number: int, path: str) -> str:
+    """The file of a shard whose rows are from `path`."""
+    return f"part-{number:05}{Path(path).suffix}"
 
 
 class _Bad(Mapping[str, Any]):
@@ -388,12 +400,22 @@ def _begun(state: Path, job: Manifest, force: bool) -> Manifest:
             if begun != ours:
                 raise JobError(f"{state.parent}: the job that was begun is another: {name} is not the same")
         return earlier
-    for stale in [*state.glob("*.json"), *state.parent.glob("part-*")]:
-        stale.unlink()
+    _clear(state, earlier)
     job["task"] = _told_of(decided(_task(job["task"])))
     with _telling_of(path):
         Shards(state.parent, Blob(""), _task(job["task"]), [], None)._write(path, json.dumps(job).encode())
     return job
+
+
+def _clear(state: Path, earlier: Manifest | None) -> None:
+    """Remove what an earlier job left in its folder. JobError names a file that looks like a shard and is of no job."""
+    shards = earlier["spans"] if earlier is not None else []
+    ours = {_shard_name(number, span["path"]) for number, span in enumerate(shards)}
+    for file in sorted(state.parent.glob("part-*")):
+        if file.name not in ours:
+            raise JobError(f"{file}: no job here wrote it; expected a folder without files that are called part-*")
+    for stale in [*state.glob("*.json"), *(state.parent / name for name in ours)]:
+        stale.unlink(missing_ok=True)
 
 
 def _computed(shards: Shards, missing: Sequence[int], over: Over | None) -> Iterable[Manifest]:

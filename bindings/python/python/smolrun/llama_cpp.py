@@ -34,8 +34,26 @@ _KNOWN = frozenset(
 # What changes nothing with this value. Mirostat's own two count only if it is chosen.
 _NEUTRAL = {"tfs_z": 1.0, "mirostat_mode": 0, "response_format": {"type": "text"}, "tool_choice": "auto"}
 _OF_MIROSTAT = frozenset(["mirostat_tau", "mirostat_eta"])
-# What changes the text, and has no counterpart here.
-_UNKNOWN_TO_LOAD = ("lora_path", "lora_base", "draft_model", "chat_handler", "chat_format", "tokenizer", "kv_overrides")
+# What changes no text.
+_IGNORED = frozenset(
+    """n_gpu_layers split_mode main_gpu tensor_split rpc_servers use_mmap use_mlock n_ctx n_batch n_ubatch n_threads_batch
+    pooling_type logits_all embedding offload_kqv flash_attn op_offload swa_full no_perf numa type_k type_v spm_infill
+    verbose""".split()
+)
+# What changes it, unless it has this value.
+_NEUTRAL_TO_LOAD = {
+    "vocab_only": False,
+    "rope_scaling_type": -1,
+    "attention_type": -1,
+    "rope_freq_base": 0.0,
+    "rope_freq_scale": 0.0,
+    "yarn_ext_factor": -1.0,
+    "yarn_attn_factor": 1.0,
+    "yarn_beta_fast": 32.0,
+    "yarn_beta_slow": 1.0,
+    "yarn_orig_ctx": 0,
+    "lora_scale": 1.0,
+}
 _FINISH_REASONS = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
 
 
@@ -48,20 +66,25 @@ class Llama:
         *,
         n_threads: int | None = None,
         seed: int = 0,
-        **ignored: Any,
+        last_n_tokens_size: int = 64,
+        **others: Any,
     ) -> None:
         """Open a model: whatever smolrun.load takes.
 
-        The other arguments of llama-cpp-python (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored: the model's
-        whole context is there, and its memory is taken as it is needed. Those that would change the answer, such as
-        lora_path, are an error.
+        last_n_tokens_size: how many of the last tokens the penalties look at; -1 for all
+
+        The arguments of llama-cpp-python that change no text (n_ctx, n_batch, n_gpu_layers, verbose, ...) are ignored:
+        the model's whole context is there, and its memory is taken as it is needed. All others, such as lora_path, are
+        an error.
         """
-        for name in _UNKNOWN_TO_LOAD:
-            if ignored.get(name) is not None:
+        for name, value in others.items():
+            is_neutral = name in _NEUTRAL_TO_LOAD and value == _NEUTRAL_TO_LOAD[name]
+            if name not in _IGNORED and value is not None and not is_neutral:
                 raise TypeError(f"smolrun.llama_cpp does not know the argument {name!r}")
         self.model_path = str(model_path)
         self.model = smolrun.load(model_path, threads=n_threads)
         self._seed = seed
+        self._window = last_n_tokens_size
 
     def create_chat_completion(
         self,
@@ -86,7 +109,7 @@ class Llama:
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": found.text},
-            "logprobs": _chat_logprobs(found.logprobs),
+            "logprobs": self._chat_logprobs(found.logprobs),
             "finish_reason": _FINISH_REASONS[found.finish_reason],
         }
         return head | {"choices": [choice], "usage": _usage(found)}
@@ -159,7 +182,9 @@ class Llama:
         given = {name: value for name, value in options.items() if not _changes_nothing(name, value)}
         if unknown := sorted(given.keys() - _KNOWN):
             raise TypeError(f"smolrun.llama_cpp does not know the argument {unknown[0]!r}")
-        asked = {"seed": self._seed, **defaults, **given}
+        asked = {"seed": self._seed, "penalty_window": max(self._window, 0), **defaults, **given}
+        if self._window == 0:  # there, penalties look at nothing; here, at all
+            asked = {name: value for name, value in asked.items() if not name.endswith("_penalty")}
         asked["top_k"] = max(asked["top_k"], 0)  # there, all tokens are 0 or less
         # There, no limit is None, 0 or less.
         if asked.get("max_tokens") is None or asked["max_tokens"] <= 0:
@@ -167,6 +192,15 @@ class Llama:
         asked["logit_bias"] = {int(token): bias for token, bias in asked.get("logit_bias", {}).items()}
         asked["stop"] = asked.get("stop") or None
         return {_RENAMED.get(name, name): value for name, value in asked.items()}
+
+    def _chat_logprobs(self, tokens: list[smolrun.TokenLogprobs] | None) -> dict[str, Any] | None:
+        def entry(of: smolrun.TokenLogprobs | smolrun.Alternative) -> dict[str, Any]:
+            return {"token": of.text, "logprob": of.logprob, "bytes": list(self.model.token_bytes(of.id))}
+
+        if tokens is None:
+            return None
+        content = [entry(token) | {"top_logprobs": list(map(entry, token.top))} for token in tokens]
+        return {"content": content, "refusal": None}
 
     def _head(self, kind: str, name: str) -> dict[str, Any]:
         return {"id": f"{kind}-{uuid.uuid4()}", "object": name, "created": int(time.time()), "model": self.model_path}
@@ -206,13 +240,3 @@ def _changes_nothing(name: str, value: Any) -> bool:
 def _usage(found: smolrun.Completion) -> dict[str, int]:
     prompt, completion = found.timings.prompt_tokens, found.timings.tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def _chat_logprobs(tokens: list[smolrun.TokenLogprobs] | None) -> dict[str, Any] | None:
-    def entry(of: smolrun.TokenLogprobs | smolrun.Alternative) -> dict[str, Any]:
-        return {"token": of.text, "logprob": of.logprob, "bytes": list(of.text.encode())}
-
-    if tokens is None:
-        return None
-    content = [entry(token) | {"top_logprobs": list(map(entry, token.top))} for token in tokens]
-    return {"content": content, "refusal": None}
