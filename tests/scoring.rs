@@ -177,5 +177,5 @@ fn what_cannot_be_scored_is_an_error() {
     let line = json!({"context": "Once upon a time ".repeat(2000), "continuations": ["x"]});
     let (code, _, stderr) = score(&[path.to_str().unwrap()], &format!("{line}\n"));
     assert_eq!(code, 1);
-    assert!(stderr.contains("does not fit the model's context of 1024"), "{stderr}");
+    assert!(stderr.contains("does not fit: there is room for 1024"), "{stderr}");
 }

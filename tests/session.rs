@@ -160,9 +160,10 @@ fn a_generator_ends_after_its_last_token_or_error() {
     assert!(generator.next().is_none());
     let ends = |token: &smolrun::Token| token.finish_reason == Some(FinishReason::Length);
     assert!(tokens.len() == 3 && ends(&tokens[2]) && !tokens[..2].iter().any(ends), "{tokens:?}");
-    let mut generator = session.generate(&[99], GenerateOptions::default()).unwrap();
-    assert!(matches!(generator.next(), Some(Err(Error::TokenId { id: 99, .. }))));
-    assert!(generator.next().is_none());
+    let mut refused = |prompt: &[u32]| session.generate(prompt, GenerateOptions::default()).err();
+    assert!(matches!(refused(&[99]), Some(Error::TokenId { id: 99, .. })), "at once");
+    assert!(matches!(refused(&[]), Some(Error::Argument { name: "tokens", .. })));
+    assert!(matches!(refused(&[1; 65]), Some(Error::ContextFull { .. })));
     let sampling = Sampling::default().top_p(2.0);
     assert!(session.generate(&[1], GenerateOptions::default().sampling(sampling)).is_err());
 }

@@ -1,6 +1,7 @@
 //! The kernels for `benches/kernels.rs`, which is outside of the crate. Not part of the API.
 
 use bytemuck::{Pod, Zeroable};
+use std::fmt;
 
 use crate::format::{Dtype, QuantizedPanels};
 use crate::kernels::{
@@ -155,4 +156,13 @@ pub fn silu_mul(kernels: Kernels, gate_up: &[f32], y: &mut [f32]) {
 pub fn softmax(kernels: Kernels, scores: &mut [f32], rows: usize) {
     let len = scores.len() / rows / LANES * LANES;
     kernels.run(Softmax { scores, rows, tokens: 1, len, window: usize::MAX, scale: 0.125 });
+}
+
+impl fmt::Debug for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Matrix")
+            .field("dtype", &self.dtype)
+            .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
+    }
 }

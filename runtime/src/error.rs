@@ -166,7 +166,7 @@ impl fmt::Display for Error {
                 write!(f, "{needed} tokens do not fit the model's context of {limit}")
             }
             Error::TextTooLong { needed, limit } => {
-                write!(f, "a text of {needed} tokens or more does not fit the model's context of {limit}")
+                write!(f, "a text of {needed} tokens or more does not fit: there is room for {limit}")
             }
             Error::Argument { name, expected, found } => {
                 write!(f, "{name}: expected {expected}, found {found}")
@@ -180,7 +180,7 @@ impl fmt::Display for Error {
             Error::KvBudget { needed, limit } => {
                 write!(
                     f,
-                    "its keys and values may take {needed} bytes, more than the {limit} bytes that all requests have"
+                    "the request's keys and values may take {needed} bytes, more than the {limit} that all requests may have"
                 )
             }
             Error::Cancelled => f.write_str("it was cancelled"),

@@ -43,6 +43,7 @@
 //!
 //!     let options = GenerateOptions::default().sampling(sampling.clone()).cancel(&cancel);
 //!     let mut answer = String::new();
+//!     cancel.reset(); // a cancel from before this answer does not count
 //!     for token in session.generate(&prompt[kept..], options)? {
 //!         let token = token?;
 //!         print!("{}", token.text);
@@ -51,7 +52,6 @@
 //!     }
 //!     println!();
 //!     messages.push(Message::new("assistant", answer)); // the part so far, if it was cancelled
-//!     cancel.reset();
 //! }
 //! # }
 //! # Ok(())
@@ -63,6 +63,8 @@
 //! What most programs need is at the crate's root. The rest lies in modules by topic: conversations in `chat` (behind the
 //! feature `chat`), scores and perplexity in [`eval`], the blob's layout in [`format`](mod@format), the parts of a generation in
 //! [`generation`], many requests at once in [`scheduler`].
+
+#![warn(missing_debug_implementations)]
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]

@@ -394,6 +394,7 @@ static void generations(void) {
     OK(smolrun_session_next(session, &token));
     CHECK(token->id != bias.id && token->finish_reason == SMOLRUN_FINISH_LENGTH);
     FAILS(SMOLRUN_NULL, smolrun_session_generate(session, NULL, 3, NULL));
+    FAILS(SMOLRUN_ARGUMENT, smolrun_session_generate(session, IDS, 0, NULL));
 
     options = generate_options(0);
     OK(smolrun_session_generate(session, IDS, COUNT, &options));
@@ -449,6 +450,13 @@ static void cancelled(void) {
     OK(smolrun_session_new(model, &cancellable, &session));
     smolrun_cancel_token_cancel(cancel);
     FAILS(SMOLRUN_CANCELLED, smolrun_session_feed(session, IDS, COUNT, NULL));
+    smolrun_cancel_token_reset(cancel);
+    OK(smolrun_session_generate(session, IDS, COUNT, NULL));
+    smolrun_cancel_token_cancel(cancel);
+    FAILS(SMOLRUN_CANCELLED, smolrun_session_next(session, &token));
+    CHECK(smolrun_session_finish_reason(session) == SMOLRUN_FINISH_CANCELLED);
+    OK(smolrun_session_next(session, &token));
+    CHECK(token == NULL);
     smolrun_cancel_token_reset(cancel);
     OK(smolrun_session_feed(session, IDS, COUNT, NULL));
     smolrun_session_free(session);

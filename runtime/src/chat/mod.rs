@@ -74,6 +74,12 @@ impl From<&str> for TemplateVariable {
     }
 }
 
+impl From<String> for TemplateVariable {
+    fn from(text: String) -> TemplateVariable {
+        TemplateVariable::Text(text)
+    }
+}
+
 impl Default for ChatOptions {
     fn default() -> ChatOptions {
         ChatOptions {

@@ -1,5 +1,6 @@
 //! Two models' predictions of one text, side by side.
 
+use std::fmt;
 use std::ops::AddAssign;
 
 use super::options::PerplexityOptions;
@@ -134,5 +135,11 @@ impl Iterator for ComparisonWindows<'_> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.windows.len(), Some(self.windows.len()))
+    }
+}
+
+impl fmt::Debug for ComparisonWindows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ComparisonWindows").field("windows", &self.windows.len()).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! How well a model foresees a text.
 
+use std::fmt;
 use std::ops::AddAssign;
 
 use super::options::PerplexityOptions;
@@ -91,5 +92,11 @@ impl Iterator for PerplexityWindows<'_> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.windows.len(), Some(self.windows.len()))
+    }
+}
+
+impl fmt::Debug for PerplexityWindows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerplexityWindows").field("windows", &self.windows.len()).finish_non_exhaustive()
     }
 }

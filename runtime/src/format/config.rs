@@ -173,11 +173,14 @@ impl Config {
         Ok(config)
     }
 
+    /// The most tokens that a vocabulary may have.
+    pub const MAX_VOCAB_SIZE: usize = 1 << 22;
+
     /// Checks every field against its bounds and the others. The bounds leave room for any model this runtime is
     /// meant for, and keep every product of two of them far below 2⁶⁴.
     pub fn check(&self) -> Result<(), FormatError> {
         let bounded = [
-            ("vocab_size", self.vocab_size, 1 << 22),
+            ("vocab_size", self.vocab_size, Config::MAX_VOCAB_SIZE),
             ("hidden_size", self.hidden_size, 1 << 16),
             ("intermediate_size", self.intermediate_size, 1 << 18),
             ("num_hidden_layers", self.num_hidden_layers, 1 << 10),

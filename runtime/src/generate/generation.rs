@@ -5,6 +5,7 @@ use super::session::Session;
 use super::token::{FinishReason, Token};
 use super::token_stream::{Chosen, TokenScratch, TokenStream};
 use crate::error::{Error, Result};
+use std::fmt;
 
 /// Tokens of a prompt between one look at the [`CancelToken`](crate::CancelToken) and the next.
 const TOKENS_BETWEEN_LOOKS: usize = 256;
@@ -29,6 +30,7 @@ pub struct Generation {
 impl Generation {
     /// A generation of what comes after `prompt`, which comes after what `session` holds. Nothing is run yet.
     pub fn new(session: &Session, prompt: &[u32], options: GenerateOptions) -> Result<Generation> {
+        session.check(prompt)?;
         let mut stream = TokenStream::new(session.model(), options)?;
         session.tokens().iter().try_for_each(|&id| stream.accept(id))?;
         let mut scratch = TokenScratch::default();
@@ -90,5 +92,11 @@ impl Generation {
         *is_begun = true;
         let logits = session.feed(&next[last..])?;
         stream.choose(logits, scratch).map(Some)
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generation").field("finish_reason", &self.finish_reason()).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! A generation and its session in one: an iterator.
 
+use std::fmt;
 use std::iter::FusedIterator;
 
 use super::generation::Generation;
@@ -39,3 +40,9 @@ impl Iterator for Tokens<'_> {
 }
 
 impl FusedIterator for Tokens<'_> {}
+
+impl fmt::Debug for Tokens<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("finish_reason", &self.finish_reason()).finish_non_exhaustive()
+    }
+}

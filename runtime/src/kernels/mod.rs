@@ -163,10 +163,15 @@ impl Kernels {
 
     /// The set of this name, such as `scalar` or `avx2`; an error where this processor does not have it.
     pub fn named(name: &str) -> Result<Kernels> {
+        Self::asked("kernels", name)
+    }
+
+    /// The set of this name that the option `option` asks for.
+    fn asked(option: &'static str, name: &str) -> Result<Kernels> {
         let available = Self::available();
         let names: Vec<_> = available.iter().map(|set| set.name()).collect();
         available.into_iter().find(|set| set.name() == name).ok_or_else(|| Error::Argument {
-            name: "SMOLRUN_ISA",
+            name: option,
             expected: format!("an instruction set of this processor: {}", names.join(", ")),
             found: name.to_owned(),
         })
@@ -174,8 +179,9 @@ impl Kernels {
 
     /// The set that the environment variable `SMOLRUN_ISA` names, or the fastest one.
     pub fn from_env() -> Result<Kernels> {
-        match std::env::var_os("SMOLRUN_ISA") {
-            Some(name) if !name.is_empty() => Self::named(&name.to_string_lossy()),
+        const VARIABLE: &str = "SMOLRUN_ISA";
+        match std::env::var_os(VARIABLE) {
+            Some(name) if !name.is_empty() => Self::asked(VARIABLE, &name.to_string_lossy()),
             _ => Ok(Self::detect()),
         }
     }

@@ -171,7 +171,7 @@ impl Sequence {
             (head[32..64] == *owner.blob, "it was saved with another blob".to_owned()),
             (
                 number(12) == dtype_code(kept),
-                format!("keys and values: expected {} ({kept:?}), found {}", dtype_code(kept), number(12)),
+                format!("keys and values: expected {}, found {}", kept.name(), dtype_name(number(12))),
             ),
             (
                 rounded == 0 || owner.fast != Fast::Off,
@@ -248,6 +248,12 @@ fn dtype_code(dtype: KvDtype) -> u32 {
         KvDtype::F16 => 1,
         KvDtype::Q8 => 2,
     }
+}
+
+fn dtype_name(code: u32) -> String {
+    let dtypes = [KvDtype::F32, KvDtype::F16, KvDtype::Q8];
+    let known = dtypes.into_iter().find(|&dtype| dtype_code(dtype) == code);
+    known.map_or_else(|| format!("the number {code}"), |dtype| dtype.name().to_owned())
 }
 
 /// What can be wrong with a file.

@@ -1,6 +1,7 @@
 //! Memory on a cache-line boundary: zeroes, allocated without ever aborting the process, or what a file has.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
 use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -147,6 +148,12 @@ fn layout<T>(len: usize) -> Option<Layout> {
     const { assert!(align_of::<T>() <= ALIGN) };
     let size = Layout::array::<T>(len).ok()?.size().checked_add(ALIGN)?;
     Layout::from_size_align(size, 1).ok()
+}
+
+impl<T> fmt::Debug for AlignedBuf<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuf").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

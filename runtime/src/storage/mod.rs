@@ -3,6 +3,7 @@
 
 mod aligned;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -136,6 +137,15 @@ fn open_regular(path: &Path) -> io::Result<File> {
 
 fn out_of_memory() -> io::Error {
     io::Error::new(io::ErrorKind::OutOfMemory, "not enough memory for the blob")
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Storage")
+            .field("len", &self.bytes().len())
+            .field("is_mapped", &self.is_mapped())
+            .finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

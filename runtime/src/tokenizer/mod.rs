@@ -13,6 +13,7 @@ mod tables;
 mod work;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use self::added_tokens::{AddedTokens, Segment};
@@ -231,5 +232,11 @@ fn without(guard: Option<char>, text: &str) -> Cow<'_, str> {
     match guard {
         Some(guard) if text.contains(guard) => Cow::Owned(text.replace(guard, "")),
         _ => Cow::Borrowed(text),
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size).finish_non_exhaustive()
     }
 }

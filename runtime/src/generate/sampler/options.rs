@@ -197,6 +197,10 @@ impl FromStr for SamplerStep {
 impl Sampling {
     /// An error where a field makes no sense for a vocabulary of `vocab_size`.
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
+        let most = Config::MAX_VOCAB_SIZE;
+        if !(1..=most).contains(&vocab_size) {
+            return Err(wrong("vocab_size", &format!("1 to {most}"), &vocab_size.to_string()));
+        }
         let at_least_0 = |x: f32| x.is_finite() && x >= 0.0;
         let share = |x: f32| x > 0.0 && x <= 1.0;
         let (from_0, above_0) = ("a finite number from 0 up", "a number above 0, at most 1");

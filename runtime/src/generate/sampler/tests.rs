@@ -314,3 +314,13 @@ fn a_step_has_a_name() {
     let error = "top_k".parse::<SamplerStep>().unwrap_err().to_string();
     assert!(error.contains("bias, penalties, temperature, top-k, top-p, min-p, typical"), "{error}");
 }
+
+#[test]
+fn a_vocabulary_of_no_model_is_refused() {
+    for sampling in [Sampling::default(), Sampling::default().temperature(1.0)] {
+        for vocab_size in [0, 1 << 23, 1 << 42, usize::MAX] {
+            let error = Sampler::new(sampling.clone(), vocab_size).unwrap_err();
+            assert!(matches!(error, Error::Argument { name: "vocab_size", .. }), "{error}");
+        }
+    }
+}

@@ -179,8 +179,8 @@ impl Scheduler {
 
     /// Runs one pass, if there is anything to run, and tells `each` of every request to which something happened.
     ///
-    /// An error is one of the pass as a whole, such as too little memory; then no request has changed. What is wrong
-    /// with one request alone is an [`Event::Failed`] of that one.
+    /// An error is one of the pass as a whole, such as too little memory; then no request has got a token, and the next step
+    /// tries again. What is wrong with one request alone is an [`Event::Failed`] of that one.
     pub fn step(&mut self, mut each: impl FnMut(RequestId, Event)) -> Result<()> {
         self.drop_cancelled(&mut each);
         self.give_back();
