@@ -124,7 +124,7 @@ build_package() {
 licence() { # MODEL_DIR: by the registry
     awk -F ' = ' -v name="\"$(basename "$1")\"" '
         $1 == "name" { here = $2 == name }
-        here && $1 == "licence" { gsub(/"/, "", $2); print $2; exit }' convert/data/registry.toml
+        here && $1 == "license" { gsub(/"/, "", $2); print $2; exit }' convert/data/registry.toml
 }
 
 # The programs of this tree, or those in SMOL_BIN.

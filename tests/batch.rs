@@ -220,6 +220,12 @@ fn a_bad_line_gives_an_error_record_and_nothing_else() {
         (plain(json!({"logit_bias": {"a": 1}})), "bad_request", "logit_bias: expected an object of numbers"),
         (plain(json!({"logit_bias": {"99999": 1}})), "argument.token_id", "token id 99999"),
         (plain(json!({"top_logprobs": 1})), "bad_request", "top_logprobs: expected \"logprobs\": true"),
+        (plain(json!({"logprobs": true, "top_logprobs": 21})), "bad_request", "from 0 to 20, found 21"),
+        (
+            plain(json!({"logprobs": 1_000_000})),
+            "bad_request",
+            "logprobs: expected a whole number from 0 to 20",
+        ),
         (plain(json!({"n": 2})), "unsupported", "n: expected 1, found 2"),
         (
             plain(json!({"tool_choice": "required"})),
@@ -396,6 +402,9 @@ fn another_batch_s_results_are_not_touched() {
         refused(options, "out.jsonl.job: expected what smolrun batch writes, found another file; it is kept");
         assert_eq!(fs::read_to_string(&job).unwrap(), "somebody's notes\n");
     }
+    fs::write(&job, "").unwrap();
+    refused(&[], "out.jsonl.job: it is empty, and does not say which batch");
+    assert!(job.exists(), "it was there before");
     fs::remove_file(&job).unwrap();
     fs::remove_file(&out).unwrap();
     {
@@ -418,6 +427,12 @@ fn another_batch_s_results_are_not_touched() {
     refused(&[], "IN is not the same");
     fs::write(batch.input(), &input).unwrap();
     let expected = batch.results("expected.jsonl", &[]);
+    assert_eq!(batch.results("out.jsonl", &["--force"]), expected);
+    // A line that somebody took out has no place any more.
+    let without: Vec<_> =
+        expected.lines().enumerate().filter(|(line, _)| *line != 2).map(|(_, text)| text).collect();
+    fs::write(&out, without.join("\n") + "\n").unwrap();
+    refused(&[], "it has no result of line 3, but of later ones: --force begins anew");
     assert_eq!(batch.results("out.jsonl", &["--force"]), expected);
     // Nor are those of a batch that is done, though there are as many.
     refused(&["-n", "7"], "is not the same; --force begins anew");
@@ -486,7 +501,12 @@ fn what_can_never_work_is_said_before_anything_is_computed() {
         (&[&blob, &input, "-o", &out, "--top-k", "-1"], 2, "invalid value '-1' for '--top-k <K>'"),
         (&[&blob, &input, "-o", &out, "--stop", ""], 2, "a value is required for '--stop <TEXT>'"),
         (&[&blob, &input, "-o", &out, "--logit-bias", "4096=1"], 2, "token id 4096"),
-        (&[&blob, &input, "-o", &out, "--kv-memory", "0"], 1, "keys and values"),
+        (
+            &[&blob, &input, "-o", &out, "--kv-memory", "0"],
+            2,
+            "--kv-memory <MB>': expected a whole number from 1 up",
+        ),
+        (&[&blob, "-", "-o", &out], 2, "IN -: expected a file, which is read twice"),
         (&[&blob, &input, "-o", "-"], 2, "--out -: expected a file"),
         (&[&blob, &input, "-o", &out, "--threads", "0"], 2, "threads: expected 1 to 1024, found 0"),
     ] {

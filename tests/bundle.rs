@@ -36,6 +36,13 @@ fn place(bundle: &[u8]) -> (usize, usize) {
 }
 
 #[test]
+fn a_bundle_is_a_file() {
+    let outcome = run("smolrun", &["bundle", blob(), "-o", "-"]);
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("--out -: expected a file (one called - is ./-)"), "{outcome:?}");
+}
+
+#[test]
 fn a_bundle_does_what_the_program_and_the_blob_do() {
     let temp = TempDir::new();
     let (made, elsewhere) = (temp.join("made"), temp.join("tale teller"));

@@ -156,9 +156,11 @@ fn help_shows_examples_and_usage_errors_exit_with_2() {
 
 #[test]
 fn values_out_of_range_exit_with_2_and_missing_files_with_1() {
-    let cases: [(&[&str], &str, i32); 9] = [
+    let cases: [(&[&str], &str, i32); 11] = [
         (&["/no/such.bin", "x"], "/no/such.bin: No such file or directory", 1),
         (&["tokenize", "/no/such.bin"], "/no/such.bin: No such file or directory", 1),
+        (&["tokenise", "x"], "; a command is called tokenize", 1),
+        (&["bacth", "x"], "; a command is called batch", 1),
         (&[blob(), "--threads", "0"], "threads: expected 1 to 1024, found 0", 2),
         (&[blob(), "--threads", "1025"], "threads: expected 1 to 1024, found 1025", 2),
         (&[blob(), "--temperature=-1"], "temperature: expected a finite number from 0 up, found -1", 2),
@@ -258,8 +260,7 @@ fn generation_ends_at_an_end_id_at_the_limit_or_with_the_context() {
     let long = PROMPT.repeat(8);
     // It is refused before the whole of it is encoded, so nobody knows how many tokens there are.
     let limit = prompt.len() + 9;
-    let expected =
-        format!("a text of {} tokens or more does not fit the model's context of {limit}", limit + 1);
+    let expected = format!("a text of {} tokens or more does not fit: there is room for {limit}", limit + 1);
     assert_error(&smolrun(&[&short, &long]), &expected);
     assert_error(&smolrun(&[&short, &long, "--json"]), &expected);
 }

@@ -118,7 +118,7 @@ fn a_prompt_cache_of_no_use_is_told_and_replaced() {
     for (spoil, kv, problem) in [
         (empty, "f32", "bytes are less than a header's"),
         (&|| drop(ask(other, "f32")), "f32", "another blob"),
-        (&|| drop(ask(blob(), "f16")), "f32", "expected 0 (F32), found 1"),
+        (&|| drop(ask(blob(), "f16")), "f32", "keys and values: expected f32, found f16"),
         (&|| damage(&|bytes| bytes[70] ^= 1), "f32", "the hash that was written"),
         (&|| damage(&|bytes| bytes.truncate(100)), "f32", "found 100"),
         (&|| damage(&|bytes| *bytes.last_mut().unwrap() ^= 1), "f32", "the checksum that was written"),
@@ -206,13 +206,15 @@ fn a_signal_that_is_to_be_ignored_is() {
 #[test]
 fn every_command_says_that_standard_output_is_full() {
     let temp = TempDir::new();
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 8] = [
         &[blob(), PROMPT, "-n", "4"],
         &["info", blob()],
         &["info", blob(), "--json"],
         &["bench", blob(), "-p", "4", "-n", "4", "-r", "1"],
         &["cache", "list"],
         &["completions", "bash"],
+        &["--version"],
+        &["batch", "--help"],
     ];
     for args in commands {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -220,8 +222,34 @@ fn every_command_says_that_standard_output_is_full() {
         command.args(args).env("SMOLRUN_CACHE", temp.path()).stdin(Stdio::null()).stdout(full);
         let outcome = outcome(Running::start(command.stderr(Stdio::piped())));
         assert_eq!(outcome.code, 1, "{args:?}: {outcome:?}");
-        let wrong = "smolrun: error: standard output: No space left on device (os error 28)";
-        assert!(outcome.stderr.lines().last().is_some_and(|line| line == wrong), "{args:?}: {outcome:?}");
+        let wrong = "error: standard output: No space left on device (os error 28)";
+        assert!(
+            outcome.stderr.lines().last().is_some_and(|line| line.ends_with(wrong)),
+            "{args:?}: {outcome:?}"
+        );
+    }
+}
+
+/// The signal that tells of a file's limit would end a program without a word.
+#[cfg(unix)]
+#[test]
+fn a_file_limit_is_an_error_in_words() {
+    let temp = TempDir::new();
+    let (out, pages) = (temp.join("out").display().to_string(), temp.join("pages").display().to_string());
+    let commands: [(&str, &[&str], &str); 4] = [
+        ("smolrun", &["logits", blob(), "--ids", "1"], "standard output"),
+        ("smolrun", &["man", &pages], "pages"),
+        ("smolrun", &["bundle", blob(), "-o", &out], "out"),
+        ("smolconv", &["inspect", blob(), "--json"], "standard output"),
+    ];
+    for (name, args, place) in commands {
+        let script = "ulimit -f 1; exec \"$0\" \"$@\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(program(name)).args(args).stdin(Stdio::null());
+        let output = shell.stdout(File::create(temp.join("stdout")).unwrap()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("File too large") && stderr.contains(place), "{args:?}: {stderr}");
     }
 }
 

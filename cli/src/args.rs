@@ -10,7 +10,7 @@ use smolrun::{KvDtype, Overflow};
 
 use crate::cache::CacheCommand;
 use crate::model::{DtypeArgs, ModelArgs};
-use crate::numbers::count;
+use crate::numbers::{count, count_from_1};
 use crate::sampling::SamplingArgs;
 use crate::shard::Shard;
 
@@ -229,6 +229,7 @@ Fields of a request, which needs either prompt or messages:
                          Ignored: they do not change the answer
 
 Any other field makes the line's result an error, unless it asks for what happens anyway, such as \"n\": 1.")]
+#[command(mut_arg("seed", |seed| seed.help("A number, which decides every draw [default: 0]")))]
 pub(crate) struct BatchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -251,7 +252,7 @@ pub(crate) struct BatchArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = sequences)]
     pub(crate) sequences: usize,
     /// Most megabytes of keys and values that the requests take at the same time [default: no limit].
-    #[arg(long, value_name = "MB", value_parser = count)]
+    #[arg(long, value_name = "MB", value_parser = count_from_1)]
     pub(crate) kv_memory: Option<usize>,
     /// Megabytes of keys and values that are kept for prompts that begin alike.
     #[arg(long, value_name = "MB", value_parser = count, default_value_t = 256)]

@@ -24,6 +24,9 @@ static MARK: Mark = Mark::ALONE;
 
 /// Makes a bundle.
 pub(crate) fn run(args: &BundleArgs) -> Result<()> {
+    if args.out == Path::new("-") {
+        return Err(WrongUsage("--out -: expected a file (one called - is ./-)".into()).into());
+    }
     let blob = args.model.blob()?;
     let model = blob.open(false)?;
     let options = options(args, &model)?;

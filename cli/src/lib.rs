@@ -33,9 +33,11 @@ mod stats;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Instant;
 
-use smolconv::terminal::{command_line, one_line};
+use smolconv::signals::outlive_file_limit;
+use smolconv::terminal::{command_line, exit, one_line};
 use smolrun::{Model, Sampling};
 
 use self::args::{Args, Command};
@@ -53,12 +55,13 @@ pub fn run<Args: IntoIterator<Item = OsString>>(args: impl FnOnce() -> Args) -> 
         let _ = writeln!(io::stderr(), "smolrun: error: {error}"); // which needs no memory
         return exit_code::FAILURE;
     }
+    outlive_file_limit();
     match run_args(args(), start) {
         Ok(code) => code,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => exit_code::SUCCESS,
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(error) => error.exit(),
+            Ok(error) => exit(&error),
             Err(error) => {
                 tell_error(&*error);
                 exit_code::of(&*error)
@@ -79,10 +82,20 @@ fn run_args(args: impl IntoIterator<Item = OsString>, start: Instant) -> Result<
         Some(own) => own.parse(args),
         None => command_line(args),
     };
-    let args: Args = parsed.unwrap_or_else(|error| error.exit());
+    let args: Args = parsed.unwrap_or_else(|error| exit(&error));
     match args.command {
-        None => generate::run(&args.generate, start),
+        None => generate::run(&args.generate, start)
+            .map_err(|error| with_near_command(error, args.generate.model.as_deref())),
         Some(command) => run_command(command),
+    }
+}
+
+/// The error, and the command that was meant if there is no such model, but a command of almost that name.
+fn with_near_command(error: Box<dyn Error>, model: Option<&Path>) -> Box<dyn Error> {
+    let absent = model.filter(|model| !model.exists()).and_then(Path::to_str);
+    match absent.and_then(shell::near_command) {
+        Some(command) => format!("{error}; a command is called {command}").into(),
+        None => error,
     }
 }
 

@@ -16,16 +16,15 @@ use crate::output::counted;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Divide logits by T before drawing; 0 always takes the most likely token [default: 0; for --chat and
-    /// conversations what the checkpoint recommends, else 0.7].
+    /// Divide logits by T before drawing; 0 always takes the most likely token [default: 0; for chats what the checkpoint
+    /// recommends, else 0.7].
     #[arg(long, value_name = "T", value_parser = number, allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Draw from the K most likely tokens; 0 for all [default: 0; for --chat and conversations what the checkpoint
-    /// recommends].
+    /// Draw from the K most likely tokens; 0 for all [default: 0; for chats what the checkpoint recommends].
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     top_k: Option<usize>,
-    /// Draw from the most likely tokens that together reach this probability [default: 1; for --chat and conversations
-    /// what the checkpoint recommends, else 0.9].
+    /// Draw from the most likely tokens that together reach this probability [default: 1; for chats what the
+    /// checkpoint recommends, else 0.9].
     #[arg(long, value_name = "P", value_parser = number, allow_negative_numbers = true)]
     top_p: Option<f32>,
     /// Draw from tokens that are at least P times as likely as the most likely one [default: 0].
@@ -34,8 +33,8 @@ pub(crate) struct SamplingArgs {
     /// Draw from the tokens closest to the expected information that together reach this probability [default: 1].
     #[arg(long, value_name = "P", value_parser = number, allow_negative_numbers = true)]
     typical_p: Option<f32>,
-    /// Divide positive logits of tokens in the window by X and multiply negative ones [default: 1; for --chat and
-    /// conversations what the checkpoint recommends].
+    /// Divide positive logits of tokens in the window by X and multiply negative ones [default: 1; for chats what the
+    /// checkpoint recommends].
     #[arg(long, value_name = "X", value_parser = number, allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
     /// Subtract X from a token's logit for each time the token is in the window [default: 0].
@@ -56,7 +55,7 @@ pub(crate) struct SamplingArgs {
     /// Which steps to apply, in which order [default: bias,penalties,temperature,top-k,top-p,min-p,typical].
     #[arg(long, value_delimiter = ',', value_name = "STEP,STEP,...")]
     sampler_order: Option<Vec<SamplerStep>>,
-    /// A number, or "random"; it decides every draw [default: 0; for --chat and conversations random].
+    /// A number, or "random"; it decides every draw [default: 0; for chats random].
     #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
     seed: Option<Seed>,
 }

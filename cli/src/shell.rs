@@ -26,3 +26,12 @@ pub(crate) fn man(directory: &Path) -> Result<(), Box<dyn Error>> {
         .and_then(|()| clap_mangen::generate_to(Args::command().name(NAME), directory));
     result.map_err(|error| format!("{}: {error}", directory.display()).into())
 }
+
+/// The command whose name is `name` but for a third of its letters at most.
+pub(crate) fn near_command(name: &str) -> Option<String> {
+    let args = Args::command();
+    let distance = |command: &str| strsim::damerau_levenshtein(command, name);
+    let nearest =
+        args.get_subcommands().map(clap::Command::get_name).min_by_key(|command| distance(command))?;
+    (3 * distance(nearest) <= nearest.len()).then(|| nearest.to_owned())
+}

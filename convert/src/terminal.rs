@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::io;
+use std::process;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -64,6 +66,20 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
 /// What clap says of it. That quotes the command line, and so could hold anything: here it is [`printable`].
 pub fn command_line<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
     parse(T::command(), args)
+}
+
+/// Shows what the command line asks for, such as help, or what is wrong with it, and ends the program. What asks for help and
+/// gets none, as on a full disk, fails.
+pub fn exit(error: &clap::Error) -> ! {
+    let shown = error.print().and_then(|()| io::Write::flush(&mut io::stdout()));
+    match shown {
+        Err(problem) if !error.use_stderr() && problem.kind() != io::ErrorKind::BrokenPipe => {
+            let _ =
+                io::Write::write_fmt(&mut io::stderr(), format_args!("error: standard output: {problem}\n"));
+            process::exit(1)
+        }
+        _ => process::exit(error.exit_code()),
+    }
 }
 
 /// As [`command_line`], by a command that may differ from `T`'s in what it says.

@@ -64,6 +64,8 @@ impl Job {
 pub(super) struct JobFile {
     path: PathBuf,
     file: File,
+    /// Whether it was not there before.
+    is_new: bool,
     /// What an earlier run left of the same job.
     earlier: Option<Job>,
 }
@@ -80,7 +82,9 @@ impl JobFile {
     pub(super) fn open(out: &Path) -> Result<JobFile, String> {
         let path = JobFile::path(out);
         let wrong = |error: io::Error| format!("{}: {error}", path.display());
-        if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        let found = fs::symlink_metadata(&path);
+        let is_new = found.is_err();
+        if found.is_ok_and(|found| !found.is_file()) {
             return Err(format!("{}: expected a regular file", path.display()));
         }
         let mut options = OpenOptions::new();
@@ -105,7 +109,7 @@ impl JobFile {
                 )
             })?),
         };
-        Ok(JobFile { earlier, path, file })
+        Ok(JobFile { earlier, is_new, path, file })
     }
 
     /// The earlier job, if it is `job`, of which only the time may differ; an error if it is another.
@@ -135,11 +139,15 @@ impl JobFile {
         })
     }
 
-    /// Leaves nothing behind where no job is known.
-    pub(super) fn give_up(self) -> Result<(), String> {
-        match self.earlier {
-            Some(_) => Ok(()),
-            None => fs::remove_file(&self.path).map_err(|error| format!("{}: {error}", self.path.display())),
+    /// Leaves nothing behind where results are there, and nothing says which batch they are of. Returns what to tell.
+    pub(super) fn give_up(self, out: &Path) -> String {
+        let (out, job) = (out.display(), self.path.display());
+        if !self.is_new {
+            return format!(
+                "{job}: it is empty, and does not say which batch {out} is of; --force replaces both"
+            );
         }
+        let _ = fs::remove_file(&self.path);
+        format!("{out}: it exists, and there is no {job} to say which batch it is of; --force replaces it")
     }
 }

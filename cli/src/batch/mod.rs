@@ -59,13 +59,7 @@ pub(crate) fn run(args: &BatchArgs) -> Result<u8> {
     let goes_on = is_there && !args.force;
     let earlier = if goes_on { file.same(&job)? } else { None };
     if earlier.is_none() && goes_on {
-        file.give_up()?;
-        let (out, job) = (args.out.display(), JobFile::path(&args.out));
-        let job = job.display();
-        return Err(format!(
-            "{out}: it exists, and there is no {job} to say which batch it is of; --force replaces it"
-        )
-        .into());
+        return Err(file.give_up(&args.out).into());
     }
     let results = match &earlier {
         Some(_) => Results::resume(&args.out, !args.unordered)?,
@@ -114,6 +108,9 @@ fn check_usage(args: &BatchArgs) -> Result<()> {
     let wrong = |problem: &str| Err(WrongUsage(problem.to_owned()).into());
     if args.answer.sampling.has_random_seed() {
         return wrong("--seed random: expected a number, so that a batch that goes on draws the same");
+    }
+    if args.input == Path::new("-") {
+        return wrong("IN -: expected a file, which is read twice");
     }
     if args.out == Path::new("-") {
         return wrong("--out -: expected a file, which is read again when a batch goes on");
@@ -255,7 +252,7 @@ impl Batch {
 
     /// Hands a line's request to the scheduler; what is none has its result already.
     fn begin(&mut self, line: &Line) -> Result<()> {
-        self.results.begin(line.number);
+        self.results.begin(line.number)?;
         self.begun += 1;
         let mut custom_id = None;
         if let Err(problem) = self.submit(line, &mut custom_id) {

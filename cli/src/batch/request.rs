@@ -309,6 +309,9 @@ impl<'de> Deserialize<'de> for Seed {
     }
 }
 
+/// Most alternatives of a token, as of OpenAI's API: a result has them all, for each token.
+const MOST_LOGPROBS: usize = 20;
+
 /// `logprobs` says how many alternatives, as for texts, or whether there are any, as for chats; then `top_logprobs`
 /// says how many.
 #[derive(Deserialize)]
@@ -321,9 +324,15 @@ enum WantsLogprobs {
 fn take_logprobs(fields: &mut Fields<'_>) -> Result<Option<usize>> {
     let wants = fields.take("logprobs", "true, false or a whole number from 0 up")?;
     let top: Option<usize> = fields.take("top_logprobs", usize::EXPECTED)?;
+    let at_most = |name: &str, count: usize| match count {
+        ..=MOST_LOGPROBS => Ok(Some(count)),
+        _ => Err(Problem::bad(format!(
+            "{name}: expected a whole number from 0 to {MOST_LOGPROBS}, found {count}"
+        ))),
+    };
     match (wants, top) {
-        (Some(WantsLogprobs::Count(count)), _) => Ok(Some(count)),
-        (Some(WantsLogprobs::Flag(true)), top) => Ok(Some(top.unwrap_or(0))),
+        (Some(WantsLogprobs::Count(count)), _) => at_most("logprobs", count),
+        (Some(WantsLogprobs::Flag(true)), top) => at_most("top_logprobs", top.unwrap_or(0)),
         (None | Some(WantsLogprobs::Flag(false)), None | Some(0)) => Ok(None),
         (_, Some(_)) => Err(Problem::bad("top_logprobs: expected \"logprobs\": true beside it")),
     }

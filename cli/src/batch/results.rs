@@ -71,11 +71,19 @@ impl Results {
         self.begun.len() < MOST_WAITING
     }
 
-    /// A line is begun; they are in ascending order.
-    pub(super) fn begin(&mut self, line: u64) {
-        if self.is_ordered {
-            self.begun.push_back(line);
+    /// A line is begun; they are in ascending order. It is an error if its result could only come after that of a later one.
+    pub(super) fn begin(&mut self, line: u64) -> Result<(), String> {
+        if !self.is_ordered {
+            return Ok(());
         }
+        if self.done.last().is_some_and(|&last| last > line) {
+            let path = self.path.display();
+            return Err(format!(
+                "{path}: it has no result of line {line}, but of later ones: --force begins anew"
+            ));
+        }
+        self.begun.push_back(line);
+        Ok(())
     }
 
     /// Takes the result of a line that was begun.

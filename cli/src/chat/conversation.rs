@@ -110,7 +110,10 @@ fn write(path: &Path, bytes: &[u8], may_replace: bool) -> io::Result<()> {
     let mut temporary = target.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let _ = fs::remove_file(&temporary); // what a killed process of the same number left
-    let written = create(Path::new(&temporary)).and_then(|mut file| file.write_all(bytes));
+    let written = create(Path::new(&temporary)).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all() // or the name might reach the disk before what it stands for
+    });
     let written = written.and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
         let _ = fs::remove_file(&temporary); // the first error is the one to tell

@@ -40,7 +40,9 @@ impl Editor {
     pub(crate) fn new(interrupt: Interrupt) -> rustyline::Result<Editor> {
         let config = Config::builder().max_history_size(HISTORY_LEN)?.auto_add_history(false).build();
         let mut lines = DefaultEditor::with_config(config)?;
-        let history = history_file();
+        // What is no file, such as /dev/null, keeps none; reading one might never end.
+        let history = history_file()
+            .filter(|path| fs::metadata(path).is_ok_and(|found| found.is_file()) || !path.exists());
         if let Some(path) = &history {
             let _ = lines.load_history(path); // there is none before the first time
         }

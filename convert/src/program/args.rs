@@ -33,6 +33,7 @@ Exit codes:
   0    done
   1    an error
   2    wrong usage
+  129  hung up
   130  interrupted
   143  terminated";
 
@@ -101,7 +102,7 @@ pub(crate) struct Convert {
     calibrate: Option<PathBuf>,
     /// Then tune scales and norms by gradients, in so many passes over the calibration text
     ///
-    /// The model's predictions come nearer to those of SOURCE's model, and OUT has as many bytes. Each pass takes about six
+    /// The model's predictions come nearer to those of SOURCE's model, and OUT has as many bytes. Each pass takes about seven
     /// times as long as calibration; three are a good choice.
     #[arg(long, value_name = "EPOCHS", value_parser = value_parser!(u32).range(1..=1000))]
     tune: Option<u32>,

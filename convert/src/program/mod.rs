@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::exit;
+use std::process;
 use std::time::Instant;
 
 use clap::CommandFactory;
@@ -18,8 +18,8 @@ use crate::convert::convert_accepted;
 use crate::curve::curve;
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::signals::on_signals;
-use crate::terminal::{command_line, escape_json, one_line};
+use crate::signals::{on_signals, outlive_file_limit};
+use crate::terminal::{command_line, escape_json, exit, one_line};
 use crate::write::{temp_file, verify};
 use crate::{inspect, registry};
 
@@ -34,7 +34,8 @@ const SIGNALED: i32 = 128;
 /// Runs the program with these arguments, the first of which is its name, and returns its exit code. Wrong usage, and a
 /// signal, end the process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli: Cli = command_line(args).unwrap_or_else(|error| error.exit());
+    outlive_file_limit();
+    let cli: Cli = command_line(args).unwrap_or_else(|error| exit(&error));
     match run_command(&cli) {
         Ok(()) => 0,
         Err(error) => {
@@ -57,7 +58,7 @@ fn run_command(cli: &Cli) -> Result<(), Error> {
         (Some(Command::Man { directory }), _) => run_man(directory),
         (None, Some(convert)) => run_convert(convert),
         (None, None) => {
-            Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE").exit()
+            exit(&Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE"))
         }
     }
 }
@@ -67,7 +68,7 @@ fn run_command(cli: &Cli) -> Result<(), Error> {
 fn end_on_signals() {
     let _ = on_signals(|signal| {
         let _keep = temp_file::remove_all();
-        exit(SIGNALED + signal);
+        process::exit(SIGNALED + signal);
     });
 }
 

@@ -27,9 +27,9 @@ impl Hub<'_> {
         name.push(".part");
         let part = Path::new(&name);
         fs::create_dir_all(blob.parent().unwrap_or(blob))?;
-        let mut file = OpenOptions::new().create(true).append(true).open(part)?;
-        lock(&file)?;
+        let mut file = open_locked(part)?;
         if blob.exists() {
+            let _ = fs::remove_file(part);
             return Ok(()); // by who had the lock
         }
         let most = expected.iter().find_map(|content| content.size);
@@ -99,6 +99,32 @@ impl Hub<'_> {
             }
         }
     }
+}
+
+/// Opens a file to append to it, or makes it, while no other process does so. Whoever had the lock before may have removed the
+/// file or given it another name: then it is made again.
+fn open_locked(part: &Path) -> Done<File> {
+    loop {
+        let file = OpenOptions::new().create(true).append(true).open(part)?;
+        lock(&file)?;
+        if is_at(&file, part)? {
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether the file at `path` is this one.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let found = file.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())))
+}
+
+/// Whether there still is a file at `path`.
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> io::Result<bool> {
+    path.try_exists()
 }
 
 /// Why a download ended early.
@@ -186,4 +212,36 @@ impl ContentRange {
 /// What the disk did to `path`.
 pub(super) fn at(path: &Path, error: io::Error) -> String {
     format!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{is_at, open_locked};
+
+    #[test]
+    fn who_waited_for_a_download_that_failed_makes_a_file_of_its_own() {
+        let part = std::env::temp_dir().join(format!("smolconv-download-{}", std::process::id()));
+        let Ok(held) = open_locked(&part) else { panic!("nobody else has it") };
+        fs::write(&part, "what was fetched").unwrap();
+        let (send, waiting) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                send.send(()).unwrap();
+                open_locked(&part)
+                    .ok()
+                    .map(|file| (is_at(&file, &part).unwrap(), file.metadata().unwrap().len()))
+            });
+            waiting.recv().unwrap();
+            thread::sleep(Duration::from_millis(100)); // it has opened the file, and waits for the lock
+            fs::remove_file(&part).unwrap();
+            drop(held);
+            assert_eq!(waiter.join().unwrap(), Some((true, 0)));
+        });
+        fs::remove_file(&part).unwrap();
+    }
 }

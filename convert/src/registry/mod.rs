@@ -45,7 +45,7 @@ pub struct Model {
     /// The branch, tag or commit that is asked for.
     pub revision: String,
     /// Its license, as an SPDX identifier.
-    pub licence: String,
+    pub license: String,
     /// Tokens of its context.
     pub context: u32,
     /// Its architecture.
@@ -193,9 +193,9 @@ pub fn to_text(models: &[Model]) -> String {
     for model in models {
         let bytes: u64 = model.hub_files().filter_map(|file| file.size).sum();
         let megabytes = if bytes > 0 { format!("{:.0}", bytes as f64 / 1e6) } else { "-".into() };
-        let Model { name, hub_id, kind, context, licence, .. } = model;
+        let Model { name, hub_id, kind, context, license, .. } = model;
         // A String takes all.
-        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {licence}");
+        let _ = writeln!(text, "{name:<26}{hub_id:<40}{kind:<6}{context:>8}{megabytes:>9}  {license}");
     }
     text
 }
