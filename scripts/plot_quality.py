@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what a blob's bytes buy: size, lost perplexity and speed of each kind of quantisation.
+"""Draws what a blob's bytes buy: size, lost perplexity and speed of each kind of quantization.
 
 usage: plot_quality.py docs/quality.json docs/quality.svg
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 420, 60, 50, 40, 30
-COLOURS = {"smolrun": "#2563eb", "llama.cpp": "#d97706"}
+COLORS = {"smolrun": "#2563eb", "llama.cpp": "#d97706"}
 LEAST, MOST = 0.05, 40.0  # percent, logarithmic
 MEGABYTES = (60, 160)
 
@@ -51,16 +51,16 @@ def axes():
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#e2e8f0"/>'
         yield f'<text class="small" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{megabytes} MB</text>'
     yield f'<text class="small" x="{LEFT}" y="{HEIGHT - 10}">Perplexity above that of f32; the lower left is best.</text>'
-    for index, (engine, colour) in enumerate(COLOURS.items()):
+    for index, (engine, color) in enumerate(COLORS.items()):
         x = WIDTH - RIGHT - 180 + 90 * index
-        yield f'<circle cx="{x}" cy="{HEIGHT - 14}" r="5" fill="{colour}"/>'
+        yield f'<circle cx="{x}" cy="{HEIGHT - 14}" r="5" fill="{color}"/>'
         yield f'<text class="small" x="{x + 10}" y="{HEIGHT - 10}">{engine}</text>'
 
 
 def mark(point):
     x, y = across(point["mb"]), down(point["loss"])
     speed = f" · {point['speed']:.0f}" if point.get("speed") else ""
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{COLOURS[point["engine"]]}"/>'
+    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{COLORS[point["engine"]]}"/>'
     is_right = x > WIDTH - 120
     place = f'x="{x - 10:.1f}" text-anchor="end"' if is_right else f'x="{x + 10:.1f}"'
     yield f'<text {place} y="{y + 4 + point.get("dy", 0):.1f}">{point["name"]}{speed}</text>'
