@@ -218,7 +218,11 @@ def test_a_cancelled_stream_ends(tales: smolrun.Model) -> None:
 
 
 def test_what_messages_alone_can_use_is_not_ignored(tales: smolrun.Model) -> None:
-    for name, value in (("tools", [{"type": "function", "function": {"name": "now"}}]), ("documents", [{"text": "x"}])):
+    asked: list[dict[str, Any]] = [
+        {"tools": [{"type": "function", "function": {"name": "now"}}]},
+        {"documents": [{"text": "x"}]},
+    ]
+    for options in asked:
         for prompt in ("Once", [1, 2]):
-            with pytest.raises(smolrun.ArgumentError, match=f"{name}: expected messages"):
-                tales.generate(prompt, max_tokens=1, **{name: value})
+            with pytest.raises(smolrun.ArgumentError, match=f"{next(iter(options))}: expected messages"):
+                tales.generate(prompt, max_tokens=1, **options)
