@@ -102,15 +102,22 @@ impl Hub<'_> {
 }
 
 /// Opens a file to append to it, or makes it, while no other process does so. Whoever had the lock before may have removed the
-/// file or given it another name: then it is made again.
+/// file or given it another name: then it is made again. (Not for ever: there are file systems that number files anew.)
 fn open_locked(part: &Path) -> Done<File> {
-    loop {
-        let file = OpenOptions::new().create(true).append(true).open(part)?;
-        lock(&file)?;
+    const TRIES: usize = 10;
+    for _ in 1..TRIES {
+        let file = open(part)?;
         if is_at(&file, part)? {
             return Ok(file);
         }
     }
+    open(part)
+}
+
+fn open(part: &Path) -> Done<File> {
+    let file = OpenOptions::new().create(true).append(true).open(part)?;
+    lock(&file)?;
+    Ok(file)
 }
 
 /// Whether the file at `path` is this one.
