@@ -454,7 +454,8 @@ static void cancelled(void) {
     OK(smolrun_session_generate(session, IDS, COUNT, NULL));
     smolrun_cancel_token_cancel(cancel);
     FAILS(SMOLRUN_CANCELLED, smolrun_session_next(session, &token));
-    CHECK(smolrun_session_finish_reason(session) == SMOLRUN_FINISH_CANCELLED);
+    OK(smolrun_session_finish_reason(session, &reason));
+    CHECK(reason == SMOLRUN_FINISH_CANCELLED);
     OK(smolrun_session_next(session, &token));
     CHECK(token == NULL);
     smolrun_cancel_token_reset(cancel);
