@@ -222,11 +222,8 @@ fn every_command_says_that_standard_output_is_full() {
         command.args(args).env("SMOLRUN_CACHE", temp.path()).stdin(Stdio::null()).stdout(full);
         let outcome = outcome(Running::start(command.stderr(Stdio::piped())));
         assert_eq!(outcome.code, 1, "{args:?}: {outcome:?}");
-        let wrong = "error: standard output: No space left on device (os error 28)";
-        assert!(
-            outcome.stderr.lines().last().is_some_and(|line| line.ends_with(wrong)),
-            "{args:?}: {outcome:?}"
-        );
+        let wrong = "smolrun: error: standard output: No space left on device (os error 28)";
+        assert!(outcome.stderr.lines().last().is_some_and(|line| line == wrong), "{args:?}: {outcome:?}");
     }
 }
 

@@ -61,7 +61,7 @@ pub fn run<Args: IntoIterator<Item = OsString>>(args: impl FnOnce() -> Args) -> 
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&*error) => exit_code::SUCCESS,
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(error) => exit(&error),
+            Ok(error) => exit(shell::NAME, &error),
             Err(error) => {
                 tell_error(&*error);
                 exit_code::of(&*error)
@@ -82,7 +82,7 @@ fn run_args(args: impl IntoIterator<Item = OsString>, start: Instant) -> Result<
         Some(own) => own.parse(args),
         None => command_line(args),
     };
-    let args: Args = parsed.unwrap_or_else(|error| exit(&error));
+    let args: Args = parsed.unwrap_or_else(|error| exit(shell::NAME, &error));
     match args.command {
         None => generate::run(&args.generate, start)
             .map_err(|error| with_near_command(error, args.generate.model.as_deref())),

@@ -11,7 +11,8 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::output::Stdout;
 
-const NAME: &str = "smolrun";
+/// What the program is called.
+pub(crate) const NAME: &str = "smolrun";
 
 /// Prints completions for `shell`.
 pub(crate) fn completions(shell: Shell) -> Result<(), Box<dyn Error>> {

@@ -68,14 +68,14 @@ pub fn command_line<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Resu
     parse(T::command(), args)
 }
 
-/// Shows what the command line asks for, such as help, or what is wrong with it, and ends the program. What asks for help and
-/// gets none, as on a full disk, fails.
-pub fn exit(error: &clap::Error) -> ! {
+/// Shows what the command line of `program` asks for, such as help, or what is wrong with it, and ends the program. Help that
+/// cannot be written, as on a full disk, is an error.
+pub fn exit(program: &str, error: &clap::Error) -> ! {
     let shown = error.print().and_then(|()| io::Write::flush(&mut io::stdout()));
     match shown {
         Err(problem) if !error.use_stderr() && problem.kind() != io::ErrorKind::BrokenPipe => {
-            let _ =
-                io::Write::write_fmt(&mut io::stderr(), format_args!("error: standard output: {problem}\n"));
+            let told = format_args!("{program}: error: standard output: {problem}\n");
+            let _ = io::Write::write_fmt(&mut io::stderr(), told);
             process::exit(1)
         }
         _ => process::exit(error.exit_code()),

@@ -90,7 +90,7 @@ impl Generator {
         *self.view = None;
         let Some(generation) = &mut self.generation else { return Ok(None) };
         let token = generation.next(&mut self.session).transpose();
-        self.finish_reason = generation.finish_reason(); // after an error, too: it may be the one of who cancelled
+        self.finish_reason = generation.finish_reason(); // after an error, too: to be cancelled is one
         let Some(token) = token? else { return Ok(None) };
         self.token = ShownToken::new(token);
         Ok(Some(self.view.insert(self.token.view())))

@@ -127,7 +127,7 @@ impl Running {
         if token.is_err()
             && let Some(reason) = generation.finish_reason()
         {
-            draft.finish(reason); // that of who cancelled
+            draft.finish(reason); // to be cancelled is an error, too
         }
         let piece = token?.map(|token| Piece::of(token, tokenizer)).transpose()?;
         if let Some(piece) = &piece {

@@ -41,8 +41,7 @@ impl Editor {
         let config = Config::builder().max_history_size(HISTORY_LEN)?.auto_add_history(false).build();
         let mut lines = DefaultEditor::with_config(config)?;
         // What is no file, such as /dev/null, keeps none; reading one might never end.
-        let history = history_file()
-            .filter(|path| fs::metadata(path).is_ok_and(|found| found.is_file()) || !path.exists());
+        let history = history_file().filter(|path| fs::metadata(path).map_or(true, |found| found.is_file()));
         if let Some(path) = &history {
             let _ = lines.load_history(path); // there is none before the first time
         }

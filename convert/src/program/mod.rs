@@ -23,6 +23,9 @@ use crate::terminal::{command_line, escape_json, exit, one_line};
 use crate::write::{temp_file, verify};
 use crate::{inspect, registry};
 
+/// What the program is called.
+const NAME: &str = "smolconv";
+
 /// What a failure exits with.
 const FAILURE: u8 = 1;
 /// What `clap` exits with, too.
@@ -35,7 +38,7 @@ const SIGNALED: i32 = 128;
 /// signal, end the process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     outlive_file_limit();
-    let cli: Cli = command_line(args).unwrap_or_else(|error| exit(&error));
+    let cli: Cli = command_line(args).unwrap_or_else(|error| exit(NAME, &error));
     match run_command(&cli) {
         Ok(()) => 0,
         Err(error) => {
@@ -58,7 +61,7 @@ fn run_command(cli: &Cli) -> Result<(), Error> {
         (Some(Command::Man { directory }), _) => run_man(directory),
         (None, Some(convert)) => run_convert(convert),
         (None, None) => {
-            exit(&Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE"))
+            exit(NAME, &Cli::command().error(clap::error::ErrorKind::MissingRequiredArgument, "SOURCE"))
         }
     }
 }
@@ -139,7 +142,7 @@ fn run_inspect(blob: &Path, json: bool) -> Result<(), Error> {
 
 fn run_completions(shell: Shell) -> Result<(), Error> {
     let mut script = Vec::new(); // the generator panics where it cannot write
-    clap_complete::generate(shell, &mut Cli::command(), "smolconv", &mut script);
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
     print(&script)
 }
 

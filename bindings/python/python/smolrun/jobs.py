@@ -111,7 +111,7 @@ def run(
     with _locked(state):
         files, spans = _survey(given, shard_rows)
         blob = Blob.of(model, kv)
-        list(task.results(blob.open(threads), []))  # options that can't be are an error before anything is changed
+        list(task.results(blob.open(threads), []))  # wrong options are an error before anything is changed
         job = _begun(state, _job(files, spans, blob, task, shard_rows), force)
         blob = dataclasses.replace(blob, sha256=job["blob"])
         shards = Shards(folder, blob, _task(job["task"]), spans, threads)
@@ -413,7 +413,7 @@ def _clear(state: Path, earlier: Manifest | None) -> None:
     ours = {_shard_name(number, span["path"]) for number, span in enumerate(shards)}
     for file in sorted(state.parent.glob("part-*")):
         if file.name not in ours:
-            raise JobError(f"{file}: no job here wrote it; expected a folder without files that are called part-*")
+            raise JobError(f"{file}: no job here wrote it; expected a folder without other files called part-*")
     for stale in [*state.glob("*.json"), *(state.parent / name for name in ours)]:
         stale.unlink(missing_ok=True)
 
