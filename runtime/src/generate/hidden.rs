@@ -28,8 +28,8 @@ impl Session {
     }
 
     /// Appends `tokens` and returns their hidden states as one vector, `[hidden_size]`: see [`Session::hidden`].
-    /// [`Error::NotFinite`] if a number is none. Of a text by itself, an empty session makes the vector:
-    /// [`Session::truncate`] to 0 empties it.
+    /// [`Error::NotFinite`] if a number is none. For a text by itself, empty the session first:
+    /// [`Session::truncate`] to 0.
     pub fn embed(&mut self, tokens: &[u32], pooling: Pooling) -> Result<Vec<f32>> {
         let mut pooled = vec![0.0; self.model().config().hidden_size];
         self.feed_hidden(tokens, &mut |index, state| match pooling {
